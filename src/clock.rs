@@ -24,11 +24,6 @@ impl WallClock for SystemWallClock {
     }
 }
 
-/// Adds a duration to a time, up to the last moment of the calendar, because a backend may return any date.
-pub(crate) fn later(time: OffsetDateTime, by: Duration) -> OffsetDateTime {
-    time.saturating_add(by.try_into().unwrap_or(time::Duration::MAX))
-}
-
 /// The clock that measures leases. It keeps running while this machine is suspended, because the leases and timeouts of
 /// other instances do. A port, so that tests can suspend a machine.
 pub trait LeaseClock: fmt::Debug + Send + Sync {
@@ -52,13 +47,13 @@ const UNCERTAINTY: Duration = Duration::from_millis(500);
 
 impl Default for SystemLeaseClock {
     fn default() -> Self {
-        Self { started: Instant::now(), suspended_before: suspended() }
+        Self { started: Instant::now(), suspended_before: time_suspended() }
     }
 }
 
 impl LeaseClock for SystemLeaseClock {
     fn now(&self) -> Duration {
-        BEGINNING + lease_time(self.started.elapsed(), self.suspended_before, suspended())
+        BEGINNING + lease_time(self.started.elapsed(), self.suspended_before, time_suspended())
     }
 }
 
@@ -69,22 +64,23 @@ fn lease_time(awake: Duration, suspended_before: Duration, suspended: Duration) 
 
 /// Returns how long this machine was suspended since it booted.
 #[cfg(any(target_os = "linux", target_os = "android"))]
-fn suspended() -> Duration {
+fn time_suspended() -> Duration {
     use rustix::time::{ClockId, Timespec, clock_gettime};
-    let since_start = |Timespec { tv_sec, tv_nsec }| {
+    // The awake time is read first, so that the difference is not too small.
+    let [awake, since_boot] = [ClockId::Monotonic, ClockId::Boottime].map(|clock| {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(clock);
         Duration::new(u64::try_from(tv_sec).unwrap_or_default(), u32::try_from(tv_nsec).unwrap_or_default())
-    };
-    let running = since_start(clock_gettime(ClockId::Monotonic));
-    since_start(clock_gettime(ClockId::Boottime)).saturating_sub(running)
+    });
+    since_boot.saturating_sub(awake)
 }
 
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
-fn suspended() -> Duration {
+fn time_suspended() -> Duration {
     Duration::ZERO
 }
 
 /// Waits until this moment; forever if there is none.
-pub(crate) async fn at(moment: Option<Instant>) {
+pub(crate) async fn wait_until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
         None => std::future::pending().await,
@@ -96,7 +92,8 @@ pub(crate) async fn at(moment: Option<Instant>) {
 /// Tokio does not expose that. Its clock stands still if it is paused, so this compares it with the system's clock.
 #[expect(clippy::disallowed_methods, reason = "the system's clock is what this compares with")]
 pub(crate) fn is_paused() -> bool {
-    let (paused, system) = (Instant::now(), std::time::Instant::now());
+    let paused = Instant::now();
+    let system = std::time::Instant::now();
     while system.elapsed() < Duration::from_micros(1) {}
     Instant::now() == paused
 }

@@ -17,26 +17,26 @@ enum Mutation {
 }
 
 impl Mutation {
-    fn apply(&self, bytes: &mut Vec<u8>) {
-        let place = |index: &Index, bytes: &[u8]| index.index(bytes.len() + 1);
+    fn apply_to(&self, bytes: &mut Vec<u8>) {
+        let places = bytes.len() + 1;
         match self {
             Self::Remove(at, count) => {
-                let start = place(at, bytes);
+                let start = at.index(places);
                 let end = bytes.len().min(start + count);
                 bytes.drain(start..end);
             }
             Self::Replace(at, byte) => {
-                let at = place(at, bytes);
-                if let Some(old) = bytes.get_mut(at) {
+                if let Some(old) = bytes.get_mut(at.index(places)) {
                     *old = *byte;
                 }
             }
             Self::Insert(at, inserted) => {
-                let at = place(at, bytes);
+                let at = at.index(places);
                 bytes.splice(at..at, inserted.iter().copied());
             }
             Self::Repeat(from, to, count) => {
-                let (from, to) = (place(from, bytes), place(to, bytes));
+                let from = from.index(places);
+                let to = to.index(places);
                 let repeated = bytes[from..bytes.len().min(from + count)].to_vec();
                 bytes.splice(to..to, repeated);
             }
@@ -44,22 +44,25 @@ impl Mutation {
     }
 }
 
-fn mutation() -> impl Strategy<Value = Mutation> {
-    let byte = || prop_oneof![any::<u8>(), select(&b"=;&?%<>/\"'{}[]:,-+. \0\n0\xff\xc3"[..])];
+fn any_byte() -> impl Strategy<Value = u8> {
+    prop_oneof![any::<u8>(), select(&b"=;&?%<>/\"'{}[]:,-+. \0\n0\xff\xc3"[..])]
+}
+
+fn any_mutation() -> impl Strategy<Value = Mutation> {
     prop_oneof![
         (any::<Index>(), 1..12_usize).prop_map(|(at, count)| Mutation::Remove(at, count)),
-        (any::<Index>(), byte()).prop_map(|(at, byte)| Mutation::Replace(at, byte)),
-        (any::<Index>(), vec(byte(), 1..6)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
+        (any::<Index>(), any_byte()).prop_map(|(at, byte)| Mutation::Replace(at, byte)),
+        (any::<Index>(), vec(any_byte(), 1..6)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
         (any::<Index>(), any::<Index>(), 1..40_usize).prop_map(|(from, to, count)| Mutation::Repeat(from, to, count)),
     ]
 }
 
 /// Returns text that is arbitrary, or one of the samples with up to seven changes. Bytes that are no UTF-8 are replaced.
 pub(crate) fn hostile_text(samples: &'static [&'static str]) -> impl Strategy<Value = String> {
-    let mutated = (select(samples), vec(mutation(), 0..8)).prop_map(|(sample, mutations)| {
+    let mutated = (select(samples), vec(any_mutation(), 0..8)).prop_map(|(sample, mutations)| {
         let mut bytes = sample.as_bytes().to_vec();
         for mutation in &mutations {
-            mutation.apply(&mut bytes);
+            mutation.apply_to(&mut bytes);
         }
         bytes
     });

@@ -15,9 +15,25 @@ pub mod planner {
     pub use crate::planner::*;
 }
 
+/// What holds of every plan.
+pub mod postconditions {
+    pub use crate::planner::postconditions::*;
+}
+
 /// Requests without a store.
 pub mod blob {
-    pub use crate::blob::deadline::within;
+    use std::time::Duration;
+
+    use crate::error::Result;
+
+    /// Drops a request when its time is over, as a store does.
+    ///
+    /// # Errors
+    ///
+    /// [`Indeterminate`](crate::ErrorKind::Indeterminate) when the time is over, otherwise the error of the request.
+    pub async fn limit_request<T>(limit: Duration, what: &str, request: impl Future<Output = Result<T>>) -> Result<T> {
+        crate::blob::limit_request(limit, what, request).await
+    }
 }
 
 /// Time.
@@ -38,13 +54,13 @@ pub mod recorded {
     /// Creates an owner id from a record.
     #[must_use]
     pub fn owner(id: &str) -> OwnerId {
-        OwnerId::recorded(id)
+        OwnerId::from_record(id)
     }
 
     /// Creates an incarnation from a record.
     #[must_use]
     pub fn incarnation(text: &str) -> Incarnation {
-        Incarnation::recorded(text)
+        Incarnation::from_record(text)
     }
 }
 
@@ -57,7 +73,7 @@ pub mod listed {
     /// Returns the ownership in this blob, from a response that arrived at this moment.
     #[must_use]
     pub fn ownership(partition: PartitionId, blob: &Blob, received: Moment) -> Ownership {
-        crate::store::ownership_listed(partition, blob, received).0
+        crate::store::ownership_from_blob(partition, blob, received).0
     }
 }
 
@@ -69,14 +85,14 @@ pub mod relation {
 
     /// Compares the owner of a record with an identity.
     #[must_use]
-    pub fn of(record: &OwnershipRecord, identity: &Identity) -> Relation {
+    pub fn of_record(record: &OwnershipRecord, identity: &Identity) -> Relation {
         record.relation_to(identity)
     }
 }
 
 /// Locks.
 pub mod lock {
-    pub use crate::lock::*;
+    pub use crate::util::lock;
 }
 
 /// The rules of the store.

@@ -75,6 +75,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
 
 pub mod admin;
+mod backoff;
 pub mod balancer;
 pub mod blob;
 mod clock;
@@ -87,19 +88,15 @@ mod hostile;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod internal;
-mod lock;
 mod model;
-mod panics;
 mod planner;
 pub mod processor;
-mod random;
-mod seconds;
-mod setters;
 pub mod source;
 pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod util;
 
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Position};

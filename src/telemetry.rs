@@ -10,12 +10,11 @@
 mod balancer;
 #[cfg(feature = "azure")]
 mod blob;
-mod causes;
 #[cfg(feature = "eventhubs")]
 mod eventhubs;
+mod failures;
 pub mod metrics;
 mod processor;
-mod rate_limit;
 mod requests;
 mod spans;
 mod store;
@@ -25,31 +24,31 @@ use std::time::Duration;
 
 use tracing::Span;
 
-use crate::model::{ConsumerGroup, OwnerId, PartitionId};
+use crate::model::{ConsumerGroup, OwnerId};
 
 pub(crate) use balancer::*;
 #[cfg(feature = "azure")]
 pub(crate) use blob::*;
-pub(crate) use causes::Causes;
 #[cfg(feature = "eventhubs")]
 pub(crate) use eventhubs::*;
+pub(crate) use failures::Causes;
+use failures::WarningRateLimiter;
 #[cfg(feature = "metrics")]
 pub(crate) use metrics::PartitionGauges;
 pub(crate) use metrics::{GroupMetrics, OwnedMetrics, PartitionMetrics};
 pub(crate) use processor::*;
-use rate_limit::WarningRateLimiter;
 use requests::RequestCounters;
 pub use requests::{RequestCounts, StorageOperation, StorageOutcome};
-pub(crate) use spans::{Spans, span_failed};
+pub(crate) use spans::{Spans, partition_span, span_failed};
 pub(crate) use store::*;
 
 /// The telemetry of one store: its span, the limit of its warnings, its metrics and the numbers of its requests. All
 /// clones share them.
 #[derive(Clone, Debug)]
-pub(crate) struct Telemetry(Arc<Inner>);
+pub(crate) struct Telemetry(Arc<TelemetryState>);
 
 #[derive(Debug)]
-struct Inner {
+struct TelemetryState {
     span: Span,
     limiter: WarningRateLimiter,
     metrics: GroupMetrics,
@@ -60,20 +59,19 @@ impl Telemetry {
     /// Creates the span of the instance in the current subscriber, and describes the metrics of the group to the
     /// current recorder. Of similar failures one per interval is logged as a warning.
     pub(crate) fn new(group: &ConsumerGroup, owner: &OwnerId, interval: Duration) -> Self {
-        let metrics = GroupMetrics::describe(group);
+        let metrics = GroupMetrics::for_group(group);
         let requests = RequestCounters::new(metrics.clone());
-        let (span, limiter) = (spans::processor(group, owner), WarningRateLimiter::new(interval));
-        Self(Arc::new(Inner { span, limiter, metrics, requests }))
+        Self(Arc::new(TelemetryState {
+            span: spans::processor_span(group, owner),
+            limiter: WarningRateLimiter::new(interval),
+            metrics,
+            requests,
+        }))
     }
 
     /// The span of the instance. Every task, and every call from outside that may log, runs inside it.
     pub(crate) fn span(&self) -> &Span {
         &self.0.span
-    }
-
-    /// Creates the span of a partition task.
-    pub(crate) fn partition_span(&self, partition: &PartitionId) -> Span {
-        spans::partition(self.span(), partition)
     }
 
     fn limiter(&self) -> &WarningRateLimiter {

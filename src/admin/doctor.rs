@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::description::{GroupDescription, GroupState, OwnershipState, PartitionDescription, RecordedPosition, Sdk};
-use super::hub::HubRanges;
-use super::survey::GroupRecords;
+use super::group_description::{GroupDescription, GroupState, Member};
+use super::partition_description::{OwnershipState, PartitionDescription, RecordedPosition, Sdk};
+use super::records::{GroupRecords, HubRanges};
 use crate::model::PartitionId;
 use crate::source::names_another_event;
 
@@ -195,7 +195,12 @@ impl GroupRecords {
     /// [`describe`](Self::describe). Without it, the checks that compare records with the partitions are left out.
     #[must_use]
     pub fn diagnose(&self, hub: Option<&HubRanges>) -> Vec<Finding> {
-        Examination { group: &self.describe(hub), records: self, hub }.findings()
+        let examination = Examination { group: &self.describe(hub), records: self, hub };
+        let mut findings: Vec<_> = examination.check_owners().collect();
+        findings.extend(examination.check_checkpoints());
+        findings.extend(examination.check_records());
+        findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.check));
+        findings
     }
 }
 
@@ -207,109 +212,108 @@ struct Examination<'a> {
 }
 
 impl Examination<'_> {
-    fn findings(&self) -> Vec<Finding> {
-        let mut findings: Vec<_> = self.ownership().chain(self.checkpoints()).chain(self.records()).collect();
-        findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.check));
-        findings
-    }
-
-    fn ownership(&self) -> impl Iterator<Item = Finding> {
-        let group = self.group;
-        let members = &group.members;
+    fn check_owners(&self) -> impl Iterator<Item = Finding> {
+        let summary = &self.group.group;
+        let members = &self.group.members;
         let has_members = !members.is_empty();
-        let with_state = |wanted: &'static [OwnershipState]| {
-            self.partitions(move |partition| has_members && wanted.contains(&partition.state))
-        };
-        let crashed = group.group.state == GroupState::Dead;
-        let waits = group.group.lag.events.map_or(crashed, |events| events > 0);
-        let no_members = (!has_members && waits && group.group.state != GroupState::Absent).then(|| {
-            let lag = group.group.lag;
-            Finding::new(Check::NoMembers, Vec::new(), format!("the group is {}, lag {lag}", group.group.state))
+        let waits = summary.lag.events.map_or(summary.state == GroupState::Dead, |events| events > 0);
+        let no_members = (!has_members && waits && summary.state != GroupState::Absent).then(|| {
+            let detail = format!("the group is {}, lag {}", summary.state, summary.lag);
+            Finding::new(Check::NoMembers, Vec::new(), detail)
         });
-        let unowned = with_state(&[OwnershipState::Unowned, OwnershipState::Released]);
-        let unowned = some(Check::UnownedPartition, unowned, |count| format!("{count} without an owner"));
-        let expired = with_state(&[OwnershipState::Expired]);
-        let expired = some(Check::ExpiredOwner, expired, |count| format!("{count} whose owner did not renew in time"));
-        let twice = self.owned_in_both_cases();
-        let twice = some(Check::TwoOwners, twice, |count| format!("{count} with an owner in each letter case"));
+        let unowned = self.partitions_where(|partition| {
+            has_members && matches!(partition.state, OwnershipState::Unowned | OwnershipState::Released)
+        });
+        let expired = self.partitions_where(|partition| has_members && partition.state == OwnershipState::Expired);
         let sdks: BTreeSet<_> = members.iter().map(|member| member.sdk).collect();
-        let several = (sdks.len() > 1).then(|| {
-            let others: Vec<_> =
-                members.iter().filter(|member| member.sdk == Sdk::Other).map(|member| member.id.as_str()).collect();
-            Finding::new(Check::SeveralSdks, Vec::new(), format!("of other SDKs: {}", others.join(", ")))
+        let several_sdks = (sdks.len() > 1).then(|| {
+            let detail = format!("of other SDKs: {}", join_ids(members, |member| member.sdk == Sdk::Other));
+            Finding::new(Check::SeveralSdks, Vec::new(), detail)
         });
-        let idle: Vec<_> =
-            members.iter().filter(|member| member.partitions.is_empty()).map(|member| member.id.as_str()).collect();
-        let idle = (self.hub.is_some() && !idle.is_empty() && members.len() > group.partitions.len())
-            .then(|| Finding::new(Check::IdleMembers, Vec::new(), format!("own nothing: {}", idle.join(", "))));
-        [no_members, unowned, expired, twice, several, idle].into_iter().flatten()
+        let idle = join_ids(members, |member| member.partitions.is_empty());
+        let has_too_many = self.hub.is_some() && members.len() > self.group.partitions.len();
+        let idle_members = (has_too_many && !idle.is_empty())
+            .then(|| Finding::new(Check::IdleMembers, Vec::new(), format!("own nothing: {idle}")));
+        let findings = [
+            no_members,
+            finding_about(Check::UnownedPartition, unowned, |count| format!("{count} without an owner")),
+            finding_about(Check::ExpiredOwner, expired, |count| format!("{count} whose owner did not renew in time")),
+            finding_about(Check::TwoOwners, self.partitions_with_two_owners(), |count| {
+                format!("{count} with an owner in each letter case")
+            }),
+            several_sdks,
+            idle_members,
+        ];
+        findings.into_iter().flatten()
     }
 
-    fn checkpoints(&self) -> impl Iterator<Item = Finding> {
-        let former = self.partitions(is_of_former_hub);
-        let former = some(Check::CheckpointOfFormerHub, former, |count| {
-            format!("{count} whose checkpoint was written before the event hub was recreated")
-        });
+    fn check_checkpoints(&self) -> impl Iterator<Item = Finding> {
         // A start position is valid before the first event, too.
-        let expired = self.valid(|partition| {
+        let expired = self.partitions_of_this_hub_where(|partition| {
             let progress = partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.initial);
             let number = progress.and_then(|checkpoint| checkpoint.position.sequence_number).filter(|it| *it >= 0);
             number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| number.saturating_add(1) < hub.first)
         });
-        let expired = some(Check::ExpiredCheckpoint, expired, |count| {
-            format!("{count} whose next events expired before they were processed")
-        });
-        let beyond = self.valid(|partition| {
+        let beyond_end = self.partitions_of_this_hub_where(|partition| {
             let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
             number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| {
                 number > hub.last.unwrap_or(-1) || (hub.last == Some(number) && is_of_another_event(partition))
             })
         });
-        let beyond =
-            some(Check::CheckpointBeyondEnd, beyond, |count| format!("{count} with a checkpoint after the last event"));
-        let incomplete = self.partitions(is_incomplete);
-        let incomplete = some(Check::IncompleteCheckpoint, incomplete, |count| {
-            format!(
-                "{count} without a sequence number, at which KEDA fails, or without an offset, at which other SDKs fail"
-            )
-        });
-        let stuck = self.partitions(|partition| {
+        let stuck = self.partitions_where(|partition| {
             let waits = partition.lag.events.is_some_and(|events| events > 0);
             let age = partition.checkpoint.as_ref().map(|checkpoint| self.group.taken_at - checkpoint.updated);
             let is_old = age.is_some_and(|age| age > STUCK_AFTER) && !self.waits_for_a_new_event(partition);
             partition.state == OwnershipState::Owned && waits && is_old
         });
-        let stuck = some(Check::StuckPartition, stuck, |count| {
-            format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60)
-        });
-        [former, expired, beyond, incomplete, stuck].into_iter().flatten()
+        let findings = [
+            finding_about(Check::CheckpointOfFormerHub, self.partitions_where(is_of_former_hub), |count| {
+                format!("{count} whose checkpoint was written before the event hub was recreated")
+            }),
+            finding_about(Check::ExpiredCheckpoint, expired, |count| {
+                format!("{count} whose next events expired before they were processed")
+            }),
+            finding_about(Check::CheckpointBeyondEnd, beyond_end, |count| {
+                format!("{count} with a checkpoint after the last event")
+            }),
+            finding_about(Check::IncompleteCheckpoint, self.partitions_where(is_incomplete), |count| {
+                format!(
+                    "{count} without a sequence number, at which KEDA fails, or without an offset, at which other SDKs \
+                     fail"
+                )
+            }),
+            finding_about(Check::StuckPartition, stuck, |count| {
+                format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60)
+            }),
+        ];
+        findings.into_iter().flatten()
     }
 
-    fn records(&self) -> impl Iterator<Item = Finding> {
-        let orphans = self.hub.map(|hub| self.records.partitions().into_iter().filter(|id| hub.of(id).is_none()));
-        let orphans = orphans.into_iter().flatten().collect();
-        let orphans = some(Check::OrphanRecord, orphans, |count| {
+    fn check_records(&self) -> impl Iterator<Item = Finding> {
+        let mut orphans: Vec<_> = self.records.partitions_with_records().into_iter().collect();
+        orphans.retain(|id| self.hub.is_some_and(|hub| hub.of(id).is_none()));
+        let orphans = finding_about(Check::OrphanRecord, orphans, |count| {
             format!("{count} that the event hub does not have, but with records")
         });
         let other_case = self.group.group.other_name_case.then(|| {
             let case = self.group.group.blob_name_case.other();
             Finding::new(Check::OtherNameCase, Vec::new(), format!("records exist under {case} names, too"))
         });
-        let malformed = self.records.malformed().filter(|malformed| !self.is_incomplete(&malformed.blob));
+        let malformed = self.records.iter_malformed().filter(|malformed| !self.is_incomplete(&malformed.blob));
         let malformed = malformed.map(|malformed| {
             Finding::new(Check::MalformedRecord, Vec::new(), format!("{}: {}", malformed.blob, malformed.problem))
         });
         [orphans, other_case].into_iter().flatten().chain(malformed)
     }
 
-    fn partitions(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
+    fn partitions_where(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
         let found = self.group.partitions.iter().filter(|partition| wanted(partition));
         found.map(|partition| partition.id.clone()).collect()
     }
 
     /// Returns those whose checkpoint is a position in this event hub.
-    fn valid(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
-        self.partitions(|partition| !is_of_former_hub(partition) && wanted(partition))
+    fn partitions_of_this_hub_where(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
+        self.partitions_where(|partition| !is_of_former_hub(partition) && wanted(partition))
     }
 
     /// Returns whether only the last event waits, and has arrived recently: events are rare, or it is being processed.
@@ -320,19 +324,19 @@ impl Examination<'_> {
 
     /// Returns whether this blob is a checkpoint that only lacks a number. That is a finding of its own.
     fn is_incomplete(&self, blob: &str) -> bool {
-        let named = blob.rsplit_once("/checkpoint/").and_then(|(_, name)| PartitionId::new(name).ok());
-        named.and_then(|id| self.group.partition(&id)).is_some_and(is_incomplete)
+        let partition = blob.rsplit_once("/checkpoint/").and_then(|(_, name)| PartitionId::new(name).ok());
+        partition.and_then(|id| self.group.partition(&id)).is_some_and(is_incomplete)
     }
 
     /// Returns the partitions that two live members own.
-    fn owned_in_both_cases(&self) -> Vec<PartitionId> {
+    fn partitions_with_two_owners(&self) -> Vec<PartitionId> {
         let live: BTreeMap<_, _> = self
             .records
             .other
-            .live(self.records.store.lease_durations(), self.records.read_at)
+            .live_ownerships(self.records.store.lease_durations(), self.records.read_at)
             .map(|seen| (&seen.partition, seen.record.owner.as_ref()))
             .collect();
-        self.partitions(|partition| {
+        self.partitions_where(|partition| {
             let owner = partition.owner.as_ref().filter(|_| partition.state.is_live()).map(|owner| &owner.id);
             owner.is_some() && live.get(&partition.id).is_some_and(|other| *other != owner)
         })
@@ -358,8 +362,13 @@ fn is_of_another_event(partition: &PartitionDescription) -> bool {
     recorded.zip(last).is_some_and(|(recorded, last)| names_another_event(recorded, last))
 }
 
+fn join_ids(members: &[Member], is_selected: impl Fn(&Member) -> bool) -> String {
+    let selected = members.iter().filter(|member| is_selected(member));
+    selected.map(|member| member.id.as_str()).collect::<Vec<_>>().join(", ")
+}
+
 /// Returns a finding, if it concerns any partition.
-fn some(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&str) -> String) -> Option<Finding> {
+fn finding_about(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&str) -> String) -> Option<Finding> {
     let count = match partitions.len() {
         0 => return None,
         1 => "1 partition".to_owned(),
@@ -370,7 +379,7 @@ fn some(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&str) -> Str
 
 #[cfg(test)]
 mod tests {
-    use super::super::survey::samples::{NOW, foreign, hub, operated, owned};
+    use super::super::records::samples::{NOW, foreign, hub, operated, owned};
     use super::*;
     use crate::model::{OwnershipRecord, Position};
     use crate::source::PartitionProperties;

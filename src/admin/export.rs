@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
-use super::description::{GroupDescription, RecordedPosition};
-use super::plan::ResetTarget;
+use super::group_description::GroupDescription;
+use super::partition_description::RecordedPosition;
+use super::reset::ResetTarget;
 use crate::model::PartitionId;
 
 /// The checkpoints of a group at one moment.
@@ -58,13 +59,9 @@ impl Export {
     /// Creates a document from positions, for example from a CSV file.
     #[must_use]
     pub fn new(positions: impl IntoIterator<Item = (PartitionId, RecordedPosition)>) -> Self {
-        let exported = |(id, position)| ExportedPartition { id, checkpoint: Some(position) };
-        Self {
-            schema: Self::SCHEMA.to_owned(),
-            taken_at: None,
-            group: String::new(),
-            partitions: positions.into_iter().map(exported).collect(),
-        }
+        let partitions =
+            positions.into_iter().map(|(id, position)| ExportedPartition { id, checkpoint: Some(position) });
+        Self { schema: Self::SCHEMA.to_owned(), taken_at: None, group: String::new(), partitions: partitions.collect() }
     }
 }
 
@@ -96,8 +93,8 @@ impl From<Export> for ResetTarget {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::survey::GroupRecords;
-    use super::super::survey::samples::{hub, owned};
+    use super::super::records::GroupRecords;
+    use super::super::records::samples::{hub, owned};
     use super::*;
     use crate::hostile::hostile_text;
 

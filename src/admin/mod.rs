@@ -64,26 +64,21 @@ assert_eq!(described.group.lag.events, Some(10));
 "#
 )]
 
-mod deletion;
-mod describe;
-mod description;
 mod doctor;
-mod execution;
 mod export;
-mod groups;
-mod hub;
+mod group_description;
 mod keda;
-mod keda_poll;
 #[cfg(feature = "azure")]
 pub mod migrate;
+mod new_position;
 mod operator;
-mod outcome;
+mod partition_description;
 mod plan;
-mod planning;
+mod planned_reset;
 mod reader;
-mod retries;
+mod records;
+mod reset;
 mod session;
-mod survey;
 mod takeover;
 
 /// How an operator takes a partition over.
@@ -93,19 +88,16 @@ pub(crate) mod internal {
 }
 
 pub use crate::store::RecordName;
-pub use deletion::{DeletableRecord, Deletion};
-pub use description::{
-    CheckpointDescription, GroupDescription, GroupState, GroupSummary, Member, OwnerDescription, OwnershipState,
-    PartitionDescription, PartitionRange, RecordedPosition, Sdk,
-};
 pub use doctor::{Check, Finding, Severity};
 pub use export::{Export, ExportedPartition};
-pub use groups::list_groups;
-pub use hub::HubRanges;
-pub use keda::{KedaLag, KedaReason, KedaRecord, KedaScale};
-pub use keda_poll::{KedaNames, KedaPartition, KedaPoll};
-pub use operator::{Operator, ResetOptions};
-pub use outcome::{NotDone, ResetOutcome};
-pub use plan::{Plan, PlannedChange, PlannedEffect, Reset, ResetTarget};
-pub use reader::Reader;
-pub use survey::GroupRecords;
+pub use group_description::{GroupDescription, GroupState, GroupSummary, Member};
+pub use keda::{KedaLag, KedaNames, KedaPartition, KedaPoll, KedaReason, KedaRecord, KedaScale};
+pub use operator::Operator;
+pub use partition_description::{
+    CheckpointDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange, RecordedPosition,
+    Sdk,
+};
+pub use plan::{Plan, PlannedChange, PlannedEffect};
+pub use reader::{DeletableRecord, Deletion, Reader, list_groups};
+pub use records::{GroupRecords, HubRanges};
+pub use reset::{NotDone, Reset, ResetOptions, ResetOutcome, ResetTarget};

@@ -1,17 +1,15 @@
 //! An operator of a consumer group.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{join_all, pending};
 
-use super::outcome::{NotDone, ResetOutcome};
 use super::plan::Expected;
 use super::reader::Reader;
-use super::retries::Retries;
-use super::session::{Order, Session};
-use super::survey::{GroupRecords, Survey};
+use super::records::{GroupRecords, Survey};
+use super::reset::{NotDone, ResetOptions, ResetOutcome};
+use super::session::{OperatorSession, ResetOrder, Retries};
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::error::{Error, Result};
 use crate::model::{NameCase, OwnerId, OwnershipRecord, PartitionId, Position};
@@ -20,56 +18,6 @@ use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOu
 
 /// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
 const MAX_CLAIMS: u32 = 3;
-
-/// How to reset checkpoints.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct ResetOptions {
-    /// Whether to reset although an owner of another SDK is alive in the group. Default false. Such an owner does not
-    /// detect the loss of a partition before its next listing or checkpoint, and its checkpoints are not rejected
-    /// before that.
-    pub allow_foreign: bool,
-    /// Whether to take partitions from live owners of this crate. Default true: they detect the loss, and their late
-    /// checkpoints are rejected.
-    pub allow_live: bool,
-    /// How long the operator owns each partition before it writes the new position, so that owners of other SDKs detect
-    /// that they lost it, and their last handlers end. Default 60 s: twice the longest default interval of the other
-    /// SDKs. It does not help against a handler that takes longer.
-    pub settle: Duration,
-}
-
-impl Default for ResetOptions {
-    fn default() -> Self {
-        Self { allow_foreign: false, allow_live: true, settle: Duration::from_secs(60) }
-    }
-}
-
-impl ResetOptions {
-    /// Sets whether to reset although an owner of another SDK is alive. Default false.
-    #[must_use]
-    pub fn with_allow_foreign(mut self, allow_foreign: bool) -> Self {
-        self.allow_foreign = allow_foreign;
-        self
-    }
-
-    /// Sets whether to take partitions from live owners of this crate. Default true.
-    #[must_use]
-    pub fn with_allow_live(mut self, allow_live: bool) -> Self {
-        self.allow_live = allow_live;
-        self
-    }
-
-    fn allowed(&self) -> Allowed {
-        Allowed { live: self.allow_live, foreign: self.allow_foreign }
-    }
-
-    /// Sets how long the operator waits for owners of other SDKs. Default 60 s.
-    #[must_use]
-    pub fn with_settle(mut self, settle: Duration) -> Self {
-        self.settle = settle;
-        self
-    }
-}
 
 /// An operator of one consumer group, for one run of an administrative program.
 ///
@@ -114,16 +62,6 @@ enum Purpose {
 struct Displaced {
     record: Option<OwnershipRecord>,
     settle: bool,
-}
-
-impl Displaced {
-    fn note(&mut self, takeover: &Takeover, operator: &OwnerId) {
-        self.settle |= takeover.settle;
-        let found = takeover.over.as_ref().map(|seen| &seen.record);
-        if found.is_none_or(|found| found.owner.as_ref() != Some(operator)) {
-            self.record = found.cloned();
-        }
-    }
 }
 
 impl Operator {
@@ -187,7 +125,7 @@ impl Operator {
             let survey = &survey;
             async move {
                 let stop = pending().boxed().shared();
-                let order = Order { position, hub_created_at: None, expected: Expected::Any, stop };
+                let order = ResetOrder { position, hub_created_at: None, expected: Expected::Any, stop };
                 let outcome = self.reset_one(survey, &partition, &order, options).await;
                 (partition, outcome)
             }
@@ -200,7 +138,7 @@ impl Operator {
         &self,
         first: &Survey,
         partition: &PartitionId,
-        order: &Order,
+        order: &ResetOrder,
         options: &ResetOptions,
     ) -> ResetOutcome {
         if order.stop.clone().now_or_never().is_some() {
@@ -247,10 +185,10 @@ impl Operator {
         let is_recorded = survey.ownerships.records.iter().any(|seen| seen.partition == *partition);
         if !is_recorded {
             // A claim would create a record, also of a partition that does not exist.
-            return self.decide(survey, partition, options).map(drop);
+            return self.decide_takeover(survey, partition, options).map(drop);
         }
         let session = self.take_over(survey, partition, Purpose::Release, options).await?;
-        match session.release().await {
+        match session.release_partition().await {
             ReleaseOutcome::Released => Ok(()),
             ReleaseOutcome::Lost { by } => Err(NotDone::Lost { by }),
             ReleaseOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),
@@ -269,7 +207,7 @@ impl Operator {
     /// Returns a reader of the same group, which can also delete records.
     #[must_use]
     pub fn reader(&self) -> Reader {
-        Reader::of(self.store.clone())
+        Reader { store: self.store.clone() }
     }
 
     /// Returns how many requests to the storage this operator has made.
@@ -290,14 +228,14 @@ impl Operator {
         partition: &PartitionId,
         purpose: Purpose,
         options: &ResetOptions,
-    ) -> Result<Session, NotDone> {
+    ) -> Result<OperatorSession, NotDone> {
         let mut retries = Retries::new(&self.store, MAX_CLAIMS);
         let mut earlier = Displaced::default();
         let mut taken = self.take_over_once(first, partition, purpose, options, &mut earlier).await;
         loop {
             let goes_on = match &taken {
-                Err(NotDone::Lost { .. }) => retries.again(),
-                Err(NotDone::Failed(error)) => retries.again_after(error).await,
+                Err(NotDone::Lost { .. }) => retries.try_again(),
+                Err(NotDone::Failed(error)) => retries.try_again_after(error).await,
                 _ => false,
             };
             if !goes_on {
@@ -317,30 +255,42 @@ impl Operator {
         purpose: Purpose,
         options: &ResetOptions,
         displaced: &mut Displaced,
-    ) -> Result<Session, NotDone> {
-        let mut takeover = self.decide(survey, partition, options)?;
+    ) -> Result<OperatorSession, NotDone> {
+        let mut takeover = self.decide_takeover(survey, partition, options)?;
         if purpose == Purpose::Release {
             takeover.return_to = None;
         }
-        displaced.note(&takeover, self.id());
+        displaced.settle |= takeover.settle;
+        let found = takeover.over.as_ref().map(|seen| &seen.record);
+        if found.is_none_or(|found| found.owner.as_ref() != Some(self.id())) {
+            displaced.record = found.cloned();
+        }
         let settle = displaced.settle.then_some(options.settle);
-        match self.claim(survey, partition, takeover).await {
-            ClaimOutcome::Won(lease) => Ok(Session::new(self.store.clone(), lease, displaced.record.take(), settle)),
+        match self.claim_partition(survey, partition, takeover).await {
+            ClaimOutcome::Won(lease) => {
+                Ok(OperatorSession::new(self.store.clone(), lease, displaced.record.take(), settle))
+            }
             ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
             ClaimOutcome::Replaced { .. } => Err(NotDone::Lost { by: Some(self.id().clone()) }),
             ClaimOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),
         }
     }
 
-    fn decide(&self, survey: &Survey, partition: &PartitionId, options: &ResetOptions) -> Result<Takeover, NotDone> {
+    fn decide_takeover(
+        &self,
+        survey: &Survey,
+        partition: &PartitionId,
+        options: &ResetOptions,
+    ) -> Result<Takeover, NotDone> {
         let listed = survey.ownerships.records.iter().map(|seen| &seen.partition);
         let partitions: BTreeSet<_> = listed.chain([partition]).cloned().collect();
         let partitions: Vec<_> = partitions.into_iter().collect();
-        let view = survey.view(&self.store, &partitions, self.store.lease_clock_now());
-        takeover(&view, partition, options.allowed())
+        let view = survey.operator_view(&self.store, &partitions, self.store.lease_clock_now());
+        let allowed = Allowed { live: options.allow_live, foreign: options.allow_foreign };
+        takeover(&view, partition, allowed)
     }
 
-    async fn claim(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {
+    async fn claim_partition(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {
         let Some(seen) = takeover.over else {
             return self.store.claim(&Claim::unowned(partition.clone())).await;
         };

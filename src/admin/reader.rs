@@ -1,8 +1,39 @@
-//! A program that looks at a consumer group, and claims nothing in it.
+//! A program that looks at the groups of a container, and deletes the records that a group has no use for anymore.
 
-use super::survey::GroupRecords;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::records::GroupRecords;
+use crate::blob::{BlobContainer, limit_request};
 use crate::error::Result;
-use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts};
+use crate::model::{ConsumerGroup, ETag, PartitionId};
+use crate::store::{GroupStore, GroupStoreBuilder, RecordName, RequestCounts};
+
+/// Which records to delete.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+#[must_use = "nothing is deleted yet"]
+pub struct Deletion {
+    /// The checkpoints. Members that start afterwards use their start position.
+    pub checkpoints: bool,
+    /// The ownerships.
+    pub ownerships: bool,
+    /// The heartbeats.
+    pub heartbeats: bool,
+    /// The partitions whose records to delete. `None` for all. Heartbeats do not belong to a partition.
+    pub partitions: Option<BTreeSet<PartitionId>>,
+}
+
+/// A record that can be deleted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeletableRecord {
+    /// The record.
+    pub record: RecordName,
+    /// Whether a live member uses it.
+    pub is_live: bool,
+    version: ETag,
+}
 
 /// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
@@ -24,10 +55,6 @@ impl Reader {
         Ok(Self { store: settings.for_operator()?.read_only().connect().await? })
     }
 
-    pub(super) fn of(store: GroupStore) -> Self {
-        Self { store }
-    }
-
     /// Reads all records of the group.
     ///
     /// # Errors
@@ -41,5 +68,98 @@ impl Reader {
     #[must_use]
     pub fn request_counts(&self) -> RequestCounts {
         self.store.request_counts()
+    }
+
+    /// Lists the records that a deletion concerns. Writes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage.
+    pub async fn plan_deletion(&self, deletion: &Deletion) -> Result<Vec<DeletableRecord>> {
+        let records = self.read().await?;
+        let group = records.describe(None);
+        let is_selected =
+            |partition: &PartitionId| deletion.partitions.as_ref().is_none_or(|selected| selected.contains(partition));
+        let owned: BTreeSet<_> = group.partitions.iter().filter(|it| it.state.is_live()).map(|it| &it.id).collect();
+        let mut found = Vec::new();
+        let checkpoints = &records.checkpoints.records;
+        for seen in checkpoints.iter().filter(|seen| deletion.checkpoints && is_selected(&seen.partition)) {
+            found.push(DeletableRecord {
+                record: RecordName::Checkpoint(seen.partition.clone()),
+                is_live: owned.contains(&seen.partition),
+                version: seen.etag.clone(),
+            });
+        }
+        let ownerships = &records.survey.ownerships.records;
+        for seen in ownerships.iter().filter(|seen| deletion.ownerships && is_selected(&seen.partition)) {
+            found.push(DeletableRecord {
+                record: RecordName::Ownership(seen.partition.clone()),
+                is_live: owned.contains(&seen.partition),
+                version: seen.etag.clone(),
+            });
+        }
+        for seen in records.survey.heartbeats.records.iter().filter(|_| deletion.heartbeats) {
+            let member_id = &seen.record.owner;
+            found.push(DeletableRecord {
+                record: RecordName::Heartbeat(member_id.clone()),
+                is_live: group.members.iter().any(|member| member.id == *member_id),
+                version: seen.etag.clone(),
+            });
+        }
+        Ok(found)
+    }
+
+    /// Deletes a record, if it was not written since it was listed. A live record is deleted, too: its owner writes
+    /// it again, or loses the partition.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict) if the record has changed: list the records again. Otherwise
+    /// the error of the storage.
+    pub async fn delete(&self, record: &DeletableRecord) -> Result<()> {
+        self.store.delete_record(&record.record, &record.version).await
+    }
+}
+
+/// Lists the groups that have records in a container, below a prefix of their names. Their names are written as those of
+/// their blobs are: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs that are no
+/// records are ignored. The listing may take as long as the timeout; one of a container with many blobs has many pages.
+///
+/// # Errors
+///
+/// The error of the storage.
+pub async fn list_groups(container: &dyn BlobContainer, prefix: &str, timeout: Duration) -> Result<Vec<ConsumerGroup>> {
+    let listing = limit_request(timeout, "list", container.list(prefix)).await?;
+    let groups = listing.blobs.iter().filter_map(|blob| group_of(&blob.name));
+    Ok(groups
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .filter_map(|(namespace, event_hub, name)| ConsumerGroup::new(namespace, event_hub, name).ok())
+        .collect())
+}
+
+/// Returns the names of the group that a blob belongs to.
+fn group_of(blob: &str) -> Option<(&str, &str, &str)> {
+    let mut segments = blob.split('/');
+    let namespace = segments.next()?;
+    let event_hub = segments.next()?;
+    let name = segments.next()?;
+    let kind = segments.next()?;
+    let id = segments.next()?;
+    let is_record = ["ownership", "checkpoint", "heartbeat"].contains(&kind) && !id.is_empty();
+    (is_record && segments.next().is_none()).then_some((namespace, event_hub, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_records_name_a_group() {
+        assert_eq!(group_of("ns/hub/$default/ownership/0"), Some(("ns", "hub", "$default")));
+        assert_eq!(group_of("ns/Hub/$Default/heartbeat/a"), Some(("ns", "Hub", "$Default")));
+        for other in ["", "ns/hub/$default/0", "ns/hub/g/checkpoint/", "ns/hub/g/checkpoint/0/x", "ns/hub/g/verify/a"] {
+            assert_eq!(group_of(other), None, "{other}");
+        }
     }
 }

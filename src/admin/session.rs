@@ -8,12 +8,12 @@ use futures::future::{BoxFuture, Either, Shared, select};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
-use super::outcome::{NotDone, ResetOutcome};
 use super::plan::Expected;
-use super::retries::Retries;
+use super::reset::{NotDone, ResetOutcome};
+use crate::backoff::CountingBackoff;
 use crate::error::{Error, ErrorKind};
 use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, Position};
-use crate::store::{AdoptOutcome, Adoption, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
+use crate::store::{AdoptOutcome, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
 /// How many times the position, or the release, is tried.
 const MAX_ATTEMPTS: u32 = 5;
@@ -22,7 +22,7 @@ const MAX_ATTEMPTS: u32 = 5;
 pub(super) type Stop = Shared<BoxFuture<'static, ()>>;
 
 /// A position to write.
-pub(super) struct Order {
+pub(super) struct ResetOrder {
     pub(super) position: Position,
     /// When the event hub of the position was created, if that is known.
     pub(super) hub_created_at: Option<OffsetDateTime>,
@@ -32,7 +32,7 @@ pub(super) struct Order {
 }
 
 /// A partition that the operator owns.
-pub(super) struct Session {
+pub(super) struct OperatorSession {
     store: GroupStore,
     lease: Lease,
     /// The ownership that it has replaced, if there was one.
@@ -44,7 +44,7 @@ pub(super) struct Session {
 }
 
 /// Why the position was not written.
-enum Failure {
+enum ResetFailure {
     Lost {
         by: Option<OwnerId>,
     },
@@ -53,7 +53,7 @@ enum Failure {
     Failed(Error),
 }
 
-impl Session {
+impl OperatorSession {
     pub(super) fn new(
         store: GroupStore,
         lease: Lease,
@@ -63,89 +63,94 @@ impl Session {
         Self { store, lease, displaced, settle, indeterminate: false }
     }
 
-    pub(super) async fn reset(mut self, order: &Order) -> ResetOutcome {
-        let failure = match self.put(order).await {
-            Ok(()) => return self.release_written().await,
+    pub(super) async fn reset(mut self, order: &ResetOrder) -> ResetOutcome {
+        let failure = match self.reset_checkpoint(order).await {
+            // The reset is done only if the release was written, too.
+            Ok(()) => {
+                return match self.release_partition().await {
+                    ReleaseOutcome::Released => ResetOutcome::Done,
+                    ReleaseOutcome::Lost { .. } => ResetOutcome::Indeterminate { written: true, error: None },
+                    ReleaseOutcome::Indeterminate(error) => {
+                        ResetOutcome::Indeterminate { written: true, error: Some(error) }
+                    }
+                };
+            }
             Err(failure) => failure,
         };
-        if let Failure::Failed(_) | Failure::Refused(_) = failure {
+        if let ResetFailure::Failed(_) | ResetFailure::Refused(_) = failure {
             // The outcome is about the position. The outcome of the release does not change it.
-            let _ = self.release().await;
+            let _ = self.release_partition().await;
         }
         match failure {
-            Failure::Lost { .. } | Failure::Refused(_) if self.indeterminate => {
+            ResetFailure::Lost { .. } | ResetFailure::Refused(_) if self.indeterminate => {
                 ResetOutcome::Indeterminate { written: false, error: None }
             }
-            Failure::Failed(error) if self.indeterminate => {
+            ResetFailure::Failed(error) if self.indeterminate => {
                 ResetOutcome::Indeterminate { written: false, error: Some(error) }
             }
-            Failure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
-            Failure::Refused(reason) => ResetOutcome::NotDone(reason),
-            Failure::Failed(error) => ResetOutcome::NotDone(NotDone::Failed(error)),
+            ResetFailure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
+            ResetFailure::Refused(reason) => ResetOutcome::NotDone(reason),
+            ResetFailure::Failed(error) => ResetOutcome::NotDone(NotDone::Failed(error)),
         }
     }
 
     /// Adopts and writes, again after a conflict or without a response.
-    async fn put(&mut self, order: &Order) -> Result<(), Failure> {
+    async fn reset_checkpoint(&mut self, order: &ResetOrder) -> Result<(), ResetFailure> {
         let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
-            match self.put_once(order).await {
-                Err(Failure::Failed(error)) if retries.again_after(&error).await => {}
+            match self.reset_checkpoint_once(order).await {
+                Err(ResetFailure::Failed(error)) if retries.try_again_after(&error).await => {}
                 settled => return settled,
             }
         }
     }
 
-    async fn put_once(&mut self, order: &Order) -> Result<(), Failure> {
-        let mut adoption = self.adopt().await?;
-        self.check(order, adoption.record())?;
+    async fn reset_checkpoint_once(&mut self, order: &ResetOrder) -> Result<(), ResetFailure> {
+        let mut adoption = match self.store.adopt(self.lease.partition(), self.lease.epoch(), None).await {
+            Ok(AdoptOutcome::Adopted(adoption)) => adoption,
+            Ok(AdoptOutcome::Lost { by }) => return Err(ResetFailure::Lost { by }),
+            Err(error) => return Err(ResetFailure::Failed(error)),
+        };
+        self.refuse_unexpected(order, adoption.record())?;
         if let Some(settle) = self.settle
-            && let Either::Left((held, _)) = select(Box::pin(self.hold(settle)), order.stop.clone()).await
+            && let Either::Left((held, _)) = select(Box::pin(self.hold_partition(settle)), order.stop.clone()).await
         {
             held?;
         }
         if order.stop.clone().now_or_never().is_some() {
-            return Err(Failure::Refused(NotDone::Stopped));
+            return Err(ResetFailure::Refused(NotDone::Stopped));
         }
         adoption.set_hub_created_at(order.hub_created_at);
         self.store.replace_checkpoint(&mut adoption, &order.position).await.map_err(|error| {
             self.indeterminate |= may_be_applied(&error);
-            Failure::Failed(error)
+            ResetFailure::Failed(error)
         })
     }
 
     /// Fails if the checkpoint is not the expected one. An earlier attempt may have written the new position.
-    fn check(&self, order: &Order, found: &CheckpointRecord) -> Result<(), Failure> {
+    fn refuse_unexpected(&self, order: &ResetOrder, found: &CheckpointRecord) -> Result<(), ResetFailure> {
         let is_written = self.indeterminate && is_at(found, &order.position);
-        if is_written || order.expected.permits(found, self.displaced.as_ref()) {
+        if is_written || order.expected.may_replace(found, self.displaced.as_ref()) {
             return Ok(());
         }
-        Err(Failure::Refused(NotDone::Changed { sequence_number: found.sequence_number }))
-    }
-
-    async fn adopt(&self) -> Result<Adoption, Failure> {
-        match self.store.adopt(self.lease.partition(), self.lease.epoch(), None).await {
-            Ok(AdoptOutcome::Adopted(adoption)) => Ok(adoption),
-            Ok(AdoptOutcome::Lost { by }) => Err(Failure::Lost { by }),
-            Err(error) => Err(Failure::Failed(error)),
-        }
+        Err(ResetFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }))
     }
 
     /// Keeps the partition for this long. If another SDK writes a checkpoint in the meantime, the write that follows
     /// fails, and everything is repeated.
-    async fn hold(&mut self, time: Duration) -> Result<(), Failure> {
+    async fn hold_partition(&mut self, time: Duration) -> Result<(), ResetFailure> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             sleep(left.min(self.store.lease_durations().own / 6)).await;
             match self.store.renew(&self.lease).await {
                 ClaimOutcome::Won(lease) => self.lease = lease,
-                ClaimOutcome::Lost { by } => return Err(Failure::Lost { by }),
-                ClaimOutcome::Replaced { .. } => return Err(Failure::Lost { by: None }),
+                ClaimOutcome::Lost { by } => return Err(ResetFailure::Lost { by }),
+                ClaimOutcome::Replaced { .. } => return Err(ResetFailure::Lost { by: None }),
                 ClaimOutcome::Indeterminate(error)
                     if self.store.lease_age(&self.lease) > self.store.lease_durations().own =>
                 {
-                    return Err(Failure::Failed(error));
+                    return Err(ResetFailure::Failed(error));
                 }
                 ClaimOutcome::Indeterminate(_) => {}
             }
@@ -153,20 +158,11 @@ impl Session {
         Ok(())
     }
 
-    /// Releases the partition after the position was written. The reset is done only if the release was written, too.
-    async fn release_written(&self) -> ResetOutcome {
-        match self.release().await {
-            ReleaseOutcome::Released => ResetOutcome::Done,
-            ReleaseOutcome::Lost { .. } => ResetOutcome::Indeterminate { written: true, error: None },
-            ReleaseOutcome::Indeterminate(error) => ResetOutcome::Indeterminate { written: true, error: Some(error) },
-        }
-    }
-
-    pub(super) async fn release(&self) -> ReleaseOutcome {
+    pub(super) async fn release_partition(&self) -> ReleaseOutcome {
         let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
         loop {
             match self.store.release(&self.lease).await {
-                ReleaseOutcome::Indeterminate(error) if retries.again_after(&error).await => {}
+                ReleaseOutcome::Indeterminate(error) if retries.try_again_after(&error).await => {}
                 outcome => return outcome,
             }
         }
@@ -183,4 +179,37 @@ fn is_at(record: &CheckpointRecord, position: &Position) -> bool {
 fn may_be_applied(error: &Error) -> bool {
     let cause = error.source().and_then(|source| source.downcast_ref::<Error>());
     [Some(error), cause].into_iter().flatten().any(|error| error.kind() == ErrorKind::Indeterminate)
+}
+
+/// A bounded number of attempts.
+pub(super) struct Retries {
+    store: GroupStore,
+    backoff: CountingBackoff,
+    /// How many attempts are left after the current one.
+    left: u32,
+}
+
+impl Retries {
+    pub(super) fn new(store: &GroupStore, attempts: u32) -> Self {
+        let backoff = CountingBackoff::new(store.request_timeout() / 16, store.lease_durations().own / 6);
+        Self { store: store.clone(), backoff, left: attempts - 1 }
+    }
+
+    /// Returns whether there is another attempt.
+    pub(super) fn try_again(&mut self) -> bool {
+        let goes_on = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        goes_on
+    }
+
+    /// Waits until the next attempt, at least as long as the storage asks for. Returns false if there is none, or if
+    /// the same request would fail again.
+    pub(super) async fn try_again_after(&mut self, error: &Error) -> bool {
+        let may_pass = error.may_pass() || error.kind() == ErrorKind::Conflict;
+        let goes_on = may_pass && self.try_again();
+        if goes_on {
+            sleep(self.store.pause_after(error, &mut self.backoff)).await;
+        }
+        goes_on
+    }
 }

@@ -1,6 +1,6 @@
 //! Whether and how an operator takes a partition over, decided by a listing.
 
-use super::outcome::NotDone;
+use super::reset::NotDone;
 use crate::model::{OwnerId, Ownership, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 
@@ -33,7 +33,7 @@ pub struct Allowed {
 ///
 /// The reason why the operator must leave the partition alone.
 pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> Result<Takeover, NotDone> {
-    let record = view.record(partition);
+    let record = view.record_of(partition);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
     let free = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
     let entry = entry.unwrap_or(&free);
@@ -83,7 +83,7 @@ fn is_of_this_crate(view: &View<'_>, owner: &OwnerId) -> bool {
 /// Returns a live owner of another SDK.
 fn foreign_owner<'a>(view: &View<'a>) -> Option<&'a OwnerId> {
     let live = view.partitions.iter().filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)));
-    let mut records = live.filter_map(|entry| view.record(&entry.partition));
+    let mut records = live.filter_map(|entry| view.record_of(&entry.partition));
     records.find(|seen| seen.record.incarnation.is_none())?.record.owner.as_ref()
 }
 
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn it_is_returned_to_no_owner_beyond_ascii() {
         let foreign =
-            OwnershipRecord { owner: Some(OwnerId::recorded("gr\u{f6}\u{df}e")), ..OwnershipRecord::default() };
+            OwnershipRecord { owner: Some(OwnerId::from_record("gr\u{f6}\u{df}e")), ..OwnershipRecord::default() };
         let takeover = decided(&[seen(0, foreign, 0)], true).unwrap();
         assert_eq!((takeover.return_to, takeover.settle), (None, true));
     }

@@ -11,18 +11,18 @@
 
 use std::sync::Arc;
 
-use super::action::Request;
 use super::context::Context;
-use super::note::Note;
-use super::retries::back_off;
+use super::events::Note;
+use super::step::StorageRequest;
+use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::model::Moment;
 use crate::store::{CaseConflict, time_to_next_look};
 
 /// Whether this instance must look, and when.
 #[derive(Debug, Default)]
-pub(super) struct CaseCheck {
-    progress: Progress,
+pub(super) struct CaseConflictCheck {
+    progress: CheckProgress,
     /// Since when it has a live ownership without knowing whether there is a conflict.
     unknown_since: Option<Moment>,
     /// Whether the next look is the second one.
@@ -36,7 +36,7 @@ pub(super) struct CaseCheck {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Progress {
+enum CheckProgress {
     #[default]
     Done,
     Due(Moment),
@@ -45,12 +45,12 @@ enum Progress {
     UnderWayAndDue,
 }
 
-impl CaseCheck {
+impl CaseConflictCheck {
     /// Returns when to look; `None` if there is no need to, or while it looks.
     pub(super) fn next(&self) -> Option<Moment> {
         match self.progress {
-            Progress::Due(at) => Some(at),
-            Progress::Done | Progress::UnderWay | Progress::UnderWayAndDue => None,
+            CheckProgress::Due(at) => Some(at),
+            CheckProgress::Done | CheckProgress::UnderWay | CheckProgress::UnderWayAndDue => None,
         }
     }
 
@@ -60,7 +60,7 @@ impl CaseCheck {
     }
 
     /// Returns since when it could not look, and the last error, if there is one.
-    pub(super) fn failing(&self) -> Option<(Moment, &Arc<Error>)> {
+    pub(super) fn failing_since(&self) -> Option<(Moment, &Arc<Error>)> {
         self.unknown_since.zip(self.error.as_ref())
     }
 
@@ -70,17 +70,17 @@ impl CaseCheck {
             self.unknown_since.get_or_insert(context.now);
             self.is_second_due = true;
             self.progress = match self.progress {
-                Progress::Done | Progress::Due(_) => Progress::Due(context.now),
-                Progress::UnderWay | Progress::UnderWayAndDue => Progress::UnderWayAndDue,
+                CheckProgress::Done | CheckProgress::Due(_) => CheckProgress::Due(context.now),
+                CheckProgress::UnderWay | CheckProgress::UnderWayAndDue => CheckProgress::UnderWayAndDue,
             };
         }
     }
 
     /// Looks, if it is time.
-    pub(super) fn start(&mut self, context: &mut Context) {
+    pub(super) fn start_if_due(&mut self, context: &mut Context) {
         if self.next().is_some_and(|at| at <= context.now) {
-            self.progress = Progress::UnderWay;
-            context.request(Request::FindCaseConflict);
+            self.progress = CheckProgress::UnderWay;
+            context.push_request(StorageRequest::FindCaseConflict);
         }
     }
 
@@ -91,34 +91,36 @@ impl CaseCheck {
         found: Result<Option<CaseConflict>>,
     ) -> Option<CaseConflict> {
         let lease_duration = context.settings.lease_duration();
-        let is_due = self.progress == Progress::UnderWayAndDue;
+        let is_due = self.progress == CheckProgress::UnderWayAndDue;
         let conflict = match found {
             Ok(conflict) => conflict,
             Err(error) => {
-                let wait = back_off(self.failures, context.settings.retry_pause(), lease_duration / 8);
-                self.progress = Progress::Due(context.now + wait.max(context.settings.retry_after(&error)));
+                let wait = Backoff::new(context.settings.retry_pause(), lease_duration / 8).wait_after(self.failures);
+                self.progress = CheckProgress::Due(context.now + wait.max(context.settings.retry_after(&error)));
                 self.failures = self.failures.saturating_add(1);
                 let error = Arc::new(error);
                 self.error = Some(Arc::clone(&error));
-                context.note(Note::CaseConflictUnknown(error));
+                context.push_note(Note::CaseConflictUnknown(error));
                 return None;
             }
         };
-        (self.failures, self.error) = (0, None);
+        self.failures = 0;
+        self.error = None;
         match conflict {
             Some(conflict) if self.waits_for_the_other(context, &conflict) => {
-                self.progress = Progress::Due(context.now + lease_duration / 8);
+                self.progress = CheckProgress::Due(context.now + lease_duration / 8);
                 None
             }
             Some(conflict) => Some(conflict),
             None if is_due => {
-                self.progress = Progress::Due(context.now);
+                self.progress = CheckProgress::Due(context.now);
                 None
             }
             None => {
                 let is_second = std::mem::take(&mut self.is_second_due);
-                self.progress = Progress::Due(context.now + time_to_next_look(is_second, lease_duration));
-                (self.unknown_since, self.patient_until) = (None, None);
+                self.progress = CheckProgress::Due(context.now + time_to_next_look(is_second, lease_duration));
+                self.unknown_since = None;
+                self.patient_until = None;
                 None
             }
         }
@@ -131,7 +133,7 @@ impl CaseCheck {
         }
         self.unknown_since.get_or_insert(context.now);
         let until = *self.patient_until.get_or_insert_with(|| {
-            context.note(Note::CaseConflictWaits(conflict.clone()));
+            context.push_note(Note::CaseConflictWaits(conflict.clone()));
             context.now + context.settings.lease_duration()
         });
         context.now < until

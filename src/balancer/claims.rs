@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::action::{Action, Request};
 use super::context::Context;
-use super::events::{DuplicateCause, OwnershipEvent};
-use super::note::Note;
-use super::partitions::{Activity, Partitions, PendingHandoff};
+use super::events::{DuplicateCause, Note, OwnershipEvent};
+use super::partitions::{Activity, Partitions, PendingHandoff, Setback};
+use super::step::{Action, StorageRequest};
 use crate::error::{Error, Result};
 use crate::model::{Heartbeat, PartitionId};
 use crate::planner::{ClaimReason, PartitionOwner, PlannedClaim, ReleaseReason};
@@ -24,27 +24,26 @@ impl Partitions {
             self.activities.insert(partition.clone(), Activity::Claiming { reason: reason.clone(), handoff: None });
             let is_expired = matches!(reason, ClaimReason::Expired(_) | ClaimReason::Reclaimed);
             match over {
-                None => self.claim(context, Claim::unowned(partition)),
+                None => self.request_claim(context, Claim::unowned(partition)),
                 Some(seen) if is_expired && seen.is_kept_alive_by_heartbeat(&context.settings.this) => {
                     let owner_key = (seen.record.owner.clone(), seen.record.incarnation.clone());
                     let claim = Claim::over(&seen);
                     expired.entry(owner_key).or_insert((seen, Vec::new())).1.push(claim);
                 }
-                Some(seen) => self.claim(context, Claim::over(&seen)),
+                Some(seen) => self.request_claim(context, Claim::over(&seen)),
             }
         }
         for (of, claims) in expired.into_values() {
             let owner = of.record.owner.as_ref();
             let heartbeat = heartbeats.iter().find(|seen| Some(&seen.record.owner) == owner).cloned();
-            context.request(Request::DeclareDead { of, heartbeat, claims });
+            context.push_request(StorageRequest::DeclareDead { of, heartbeat, claims });
         }
     }
 
     /// Requests a claim that says how this instance keeps its leases alive and whether it hands partitions over.
-    fn claim(&self, context: &mut Context, claim: Claim) {
-        let cooperative = context.settings.hands_over();
-        let claim = claim.with_cooperative(cooperative).with_lease_scope(self.kept_alive_by.scope);
-        context.request(Request::Claim(claim));
+    fn request_claim(&self, context: &mut Context, claim: Claim) {
+        let claim = claim.with_cooperative(context.settings.hands_over()).with_lease_scope(self.kept_alive_by.scope);
+        context.push_request(StorageRequest::Claim(claim));
     }
 
     /// Claims a partition after a handoff. The owner is not declared dead even if it did not respond, because then it
@@ -62,7 +61,7 @@ impl Partitions {
             return;
         }
         self.activities.insert(partition, Activity::Claiming { reason, handoff: Some(pending) });
-        self.claim(context, claim);
+        self.request_claim(context, claim);
     }
 
     /// Claims the partitions of an owner that was declared dead.
@@ -74,61 +73,70 @@ impl Partitions {
     ) {
         let goes_on = matches!(outcome, Ok(DeclareDeadOutcome::Declared)) && !context.claims_nothing();
         if goes_on {
-            return claims.into_iter().for_each(|claim| self.claim(context, claim));
+            return claims.into_iter().for_each(|claim| self.request_claim(context, claim));
         }
         let partitions: Vec<_> = claims.iter().map(|claim| claim.partition().clone()).collect();
         for partition in &partitions {
             self.remove(partition);
         }
         match outcome {
-            Ok(_) => context.disturb(),
-            Err(error) => self.indeterminate(context, StorageOperation::Heartbeat, partitions, error),
+            Ok(_) => context.bring_cycle_forward(),
+            Err(error) => self.on_indeterminate(context, StorageOperation::Heartbeat, partitions, error),
         }
     }
 
     pub(super) fn on_claimed(&mut self, context: &mut Context, partition: &PartitionId, outcome: ClaimOutcome) {
         let Some(Activity::Claiming { reason, handoff: pending }) = self.activities.remove(partition) else { return };
         match outcome {
-            ClaimOutcome::Won(lease) => self.won(context, lease, reason, pending.is_some()),
+            ClaimOutcome::Won(lease) => self.on_won(context, lease, reason, pending.is_some()),
             ClaimOutcome::Lost { by } => {
-                context.note(Note::ClaimLost(partition.clone(), by.clone()));
-                self.lost_claim(context, partition);
+                context.push_note(Note::ClaimLost(partition.clone(), by.clone()));
+                // Usually the next listing shows the owner that has won the partition, and until then it is not avoided. If
+                // it was lost before and still has no owner, its next claim is postponed.
+                if self.setbacks.contains_key(partition) {
+                    self.set_back(context, partition, Duration::ZERO, None);
+                } else {
+                    let setback = Setback { failures: 1, until: context.now, error: None };
+                    self.setbacks.insert(partition.clone(), setback);
+                }
                 context.owner_is(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
                 self.resume_polling(partition, pending);
             }
-            ClaimOutcome::Replaced { by } => context.replaced(by),
+            ClaimOutcome::Replaced { by } => context.end_as_replaced(by),
             ClaimOutcome::Indeterminate(error) => {
-                self.indeterminate(context, StorageOperation::Claim, vec![partition.clone()], error);
+                self.on_indeterminate(context, StorageOperation::Claim, vec![partition.clone()], error);
                 self.resume_polling(partition, pending);
             }
         }
     }
 
-    fn won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, requested: bool) {
-        let (partition, epoch) = (lease.partition().clone(), lease.epoch());
-        self.end_setback(&partition);
+    fn on_won(&mut self, context: &mut Context, lease: Lease, reason: ClaimReason, requested: bool) {
+        let partition = lease.partition().clone();
+        let epoch = lease.epoch();
+        // The storage has decided about the partition.
+        self.setbacks.remove(&partition);
         context.claim_won();
         // The owner that did not respond may still be processing the partition.
         if requested && matches!(reason, ClaimReason::Stolen(_)) {
             let cause = DuplicateCause::NotAcknowledged;
-            context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
+            context.push_event(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
-        context.act(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
-        self.add(context, lease);
+        context.push_action(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
+        self.add_lease(context, lease);
         context.owner_is(&partition, PartitionOwner::This);
-        context.emit(OwnershipEvent::Claimed { partition: partition.clone(), epoch, reason });
+        context.push_event(OwnershipEvent::Claimed { partition: partition.clone(), epoch, reason });
         if context.is_ending() {
-            self.release(context, &partition, epoch, ReleaseReason::Shutdown);
+            self.release_partition(context, &partition, epoch, ReleaseReason::Shutdown);
         }
     }
 
     /// Goes on with claims that waited for the start of this partition.
     pub(super) fn on_started(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        if let Some(owned) = self.get_of(partition, epoch) {
-            owned.started();
+        if let Some(owned) = self.get_with_epoch(partition, epoch) {
+            owned.not_started_since = None;
         }
         if context.start_overdue {
-            context.disturb();
+            context.bring_cycle_forward();
         }
     }
 
@@ -140,7 +148,7 @@ impl Partitions {
     }
 
     /// The outcome of an operation that was to win these partitions is unknown.
-    pub(super) fn indeterminate(
+    pub(super) fn on_indeterminate(
         &mut self,
         context: &mut Context,
         operation: StorageOperation,
@@ -153,6 +161,6 @@ impl Partitions {
         for partition in &partitions {
             self.set_back(context, partition, wait, Some(Arc::clone(&error)));
         }
-        context.note(Note::Indeterminate(operation, partitions, error));
+        context.push_note(Note::Indeterminate(operation, partitions, error));
     }
 }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use crate::error::{Error, Result};
 use crate::model::{LeaseDurations, LeaseScope};
 use crate::planner::LoadBalancingStrategy;
-use crate::setters::setters;
 use crate::store::GroupStore;
+use crate::util::setters;
 
 /// How long handlers may take to finish, by default: Kubernetes kills a pod after 30 s, in which a handler may drain and
 /// then take as long in `stopped`.
@@ -152,8 +152,9 @@ impl BalancerConfig {
         self
     }
 
-    pub(super) fn check(&self, store: &GroupStore) -> Result<()> {
-        let (interval, lease) = (self.load_balancing_interval, store.lease_durations().own);
+    pub(super) fn validate(&self, store: &GroupStore) -> Result<()> {
+        let interval = self.load_balancing_interval;
+        let lease = store.lease_durations().own;
         if interval.is_zero() {
             return Err(Error::config("`with_load_balancing_interval` is 0s, but must be more than zero"));
         }
@@ -192,7 +193,8 @@ impl BalancerConfig {
     /// A renewal begins at the latest when half of the lease duration has passed. The renewal and the time to stop after it must end
     /// before the lease expires.
     pub(super) fn check_drain_timeout(&self, store: &GroupStore, stopping: Duration) -> Result<()> {
-        let (lease, timeout) = (store.lease_durations().own, store.request_timeout());
+        let lease = store.lease_durations().own;
+        let timeout = store.request_timeout();
         let left = time_to_drain(lease, timeout);
         if self.on_lease_expiry == OnLeaseExpiry::Stop && left.is_none_or(|left| left < stopping) {
             let grace = LeaseDurations::GRACE;

@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::action::Request;
-use super::context::{ClaimResult, Context};
-use super::events::OwnershipEvent;
-use super::note::Note;
-use super::pacing::{Found, Pacing, Throttled};
-use super::partitions::Partitions;
-use super::settings::Settings;
+use super::context::{ClaimResult, Context, StepEffects};
+use super::events::{Note, OwnershipEvent};
+use super::pacing::{CycleFinding, Pacing, Throttled};
+use super::partitions::{Activity, Partitions};
+use super::settings::LoopSettings;
+use super::step::StorageRequest;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Moment, OwnerId, Ownership};
 use crate::planner::{ClaimReason, Idleness, PartitionOwner, PartitionView, Plan, Policy, View, plan};
@@ -24,7 +23,7 @@ pub(super) struct Cycles {
     /// When the listing of the current cycle was sent.
     listing_sent: Moment,
     /// The ownerships of that listing, kept until the heartbeats are listed.
-    listed: Vec<Ownership>,
+    pub(super) listed: Vec<Ownership>,
     idleness: Idleness,
     /// Owners that the last cycle considered idle.
     idle: BTreeSet<OwnerId>,
@@ -46,7 +45,7 @@ pub(super) struct CycleResult {
 }
 
 impl Cycles {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &LoopSettings) -> Self {
         Self {
             pacing: Pacing::new(settings.interval(), settings.lease_duration()),
             listing_sent: Moment::ZERO,
@@ -60,7 +59,7 @@ impl Cycles {
 
     /// Returns when the next cycle begins; `None` while one is running.
     pub(super) fn next(&self) -> Option<Moment> {
-        self.pacing.due()
+        self.pacing.next_cycle_at()
     }
 
     pub(super) fn listing_sent(&self) -> Moment {
@@ -68,8 +67,8 @@ impl Cycles {
     }
 
     /// Begins the next cycle at once.
-    pub(super) fn begin(&mut self, context: &Context) {
-        self.pacing.begin(context.now);
+    pub(super) fn begin_now(&mut self, context: &Context) {
+        self.pacing.begin_now(context.now);
     }
 
     pub(super) fn start_listing(&mut self, context: &mut Context, with_heartbeats: bool) {
@@ -78,22 +77,21 @@ impl Cycles {
         self.listing_sent = context.now;
         let late = context.now.saturating_sub(due);
         if late > context.settings.interval() / 2 {
-            context.note(Note::CycleLate(late));
+            context.push_note(Note::CycleLate(late));
         }
-        context.request(if with_heartbeats { Request::ListWithHeartbeats } else { Request::List });
+        context.push_request(if with_heartbeats { StorageRequest::ListWithHeartbeats } else { StorageRequest::List });
     }
 
-    /// Brings the next cycle forward after a change. If a listing is under way, its result is judged together with the
-    /// change.
-    pub(super) fn list_soon(&mut self) {
-        self.pacing.disturb();
-    }
-
-    /// Makes the waits between claims longer while the storage fails them.
-    pub(super) fn claim_ended(&mut self, result: ClaimResult) {
-        match result {
-            ClaimResult::Won => self.pacing.claim_won(),
-            ClaimResult::Failed => self.pacing.claim_failed(),
+    /// Brings the next cycle forward after a change, and makes the waits between claims longer while the storage fails
+    /// them. If a listing is under way, its result is judged together with the change.
+    pub(super) fn adjust_pacing(&mut self, effects: &StepEffects) {
+        if effects.disturbed {
+            self.pacing.bring_forward();
+        }
+        match effects.claim {
+            Some(ClaimResult::Won) => self.pacing.claim_won(),
+            Some(ClaimResult::Failed) => self.pacing.claim_failed(),
+            None => {}
         }
     }
 
@@ -102,19 +100,15 @@ impl Cycles {
             ErrorKind::Throttled { .. } => Throttled::Asked(context.settings.retry_after(&error)),
             _ => Throttled::No,
         };
-        let jitter = context.chance();
+        let jitter = context.random_chance();
         let wait = self.pacing.cycle_failed(context.now, context.settings.retry_pause(), throttled, jitter);
-        context.note(Note::CycleFailed(error, wait));
+        context.push_note(Note::CycleFailed(error, wait));
     }
 
     /// Stores the listed ownerships, and lists the heartbeats.
     pub(super) fn list_heartbeats(&mut self, context: &mut Context, listed: Vec<Ownership>) {
         self.listed = listed;
-        context.request(Request::ListHeartbeats);
-    }
-
-    pub(super) fn take_listed(&mut self) -> Vec<Ownership> {
-        std::mem::take(&mut self.listed)
+        context.push_request(StorageRequest::ListHeartbeats);
     }
 
     /// Schedules the next cycle after a success.
@@ -125,21 +119,21 @@ impl Cycles {
         plan: &Plan,
         result: CycleResult,
     ) {
-        let (now, took) = (context.now, context.now.saturating_sub(self.listing_sent));
-        context.note(Note::CycleTook(took));
+        let now = context.now;
+        let took = now.saturating_sub(self.listing_sent);
+        context.push_note(Note::CycleTook(took));
         if plan.takes_over() {
             self.next_takeover = now + context.settings.interval();
         }
         let claims_unowned = result.held_back
             || partitions.is_claiming_unowned()
-            || plan.unowned_to_claim().any(|partition| !partitions.keeps_failing(partition));
+            || plan.claim.iter().any(|claim| claim.reason.is_unowned() && !partitions.keeps_failing(&claim.partition));
         let found = match (claims_unowned, result.calm) {
-            (true, _) => Found::Unowned,
-            (false, true) => Found::Nothing,
-            (false, false) => Found::Change,
+            (true, _) => CycleFinding::Unowned,
+            (false, true) => CycleFinding::Nothing,
+            (false, false) => CycleFinding::Change,
         };
-        let jitter = context.chance();
-        self.pacing.cycle_succeeded(now, found, took, result.next_claimable, jitter);
+        self.pacing.cycle_succeeded(now, found, took, result.next_claimable, context.random_chance());
         self.note_slow_start(context, plan.left_for_later);
     }
 
@@ -151,16 +145,16 @@ impl Cycles {
             return;
         }
         let (since, reported) = *self.slow_start.get_or_insert((context.now, false));
-        let estimate = self.pacing.pause(0.5).saturating_mul(u32::try_from(left).unwrap_or(u32::MAX));
+        let estimate = self.pacing.steady_wait(0.5).saturating_mul(u32::try_from(left).unwrap_or(u32::MAX));
         if !reported && context.now >= since + context.settings.interval() && estimate > SLOW_START {
             self.slow_start = Some((since, true));
-            context.note(Note::SlowStart(left, estimate));
+            context.push_note(Note::SlowStart(left, estimate));
         }
     }
 
     /// Plans what to do about a view. In its first cycle an instance takes nothing from live owners: instances that
     /// start at the same time have sent their heartbeats by the second cycle, and no partition moves twice.
-    pub(super) fn plan(
+    pub(super) fn make_plan(
         &mut self,
         context: &mut Context,
         partitions: &Partitions,
@@ -171,26 +165,27 @@ impl Cycles {
             return Plan::default();
         }
         let view = with_operations_under_way(view, partitions);
-        let mut policy = policy(context, partitions, &view);
-        policy.idle = self.idle_owners(context, &view, &policy);
-        let plan = plan(&view, &policy, &mut context.rng);
+        let mut policy = planning_policy(context, partitions, &view);
+        let lease_duration = context.settings.lease_duration();
+        policy.idle = self.idleness.record_view(&view, &policy, context.outage_ended, context.now, lease_duration);
+        for owner in policy.idle.difference(&self.idle) {
+            context.push_note(Note::OwnerIdle(owner.clone()));
+        }
+        self.idle.clone_from(&policy.idle);
+        let mut plan = plan(&view, &policy, &mut context.rng);
         let one_by_one = policy.strategy.claims_one_by_one();
-        // A storage that needs longer for a claim than a short cycle takes must not get more and more of them.
-        let plan = if one_by_one && partitions.is_claiming_unowned() { without_new_claims(plan) } else { plan };
+        if one_by_one && partitions.is_claiming_unowned() {
+            // A storage that needs longer for a claim than a short cycle takes must not get more and more of them.
+            plan.claim.retain(|planned| !planned.reason.is_unowned());
+            plan = without_takeovers(plan);
+        }
         // Between two claims of unowned partitions the wait is short, but not between a claim and a steal.
-        let too_early =
-            (is_first && policy.handoff) || self.pacing.claims() || (one_by_one && context.now < self.next_takeover);
+        let too_early = (is_first && policy.handoff)
+            || self.pacing.claims_unowned()
+            || (one_by_one && context.now < self.next_takeover);
         // An instance with a stalled handler would not serve a partition better than its live owner does. It still
         // claims unowned partitions: if all instances have the same problem, no other instance would.
         if too_early || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
-    }
-
-    fn idle_owners(&mut self, context: &mut Context, view: &View<'_>, policy: &Policy) -> BTreeSet<OwnerId> {
-        let (outage_ended, now, limit) = (context.outage_ended, context.now, context.settings.lease_duration());
-        let idle = self.idleness.note(view, policy, outage_ended, now, limit);
-        idle.difference(&self.idle).for_each(|owner| context.note(Note::OwnerIdle(owner.clone())));
-        self.idle.clone_from(&idle);
-        idle
     }
 }
 
@@ -199,31 +194,32 @@ impl Cycles {
 fn with_operations_under_way<'a>(view: &View<'a>, partitions: &Partitions) -> View<'a> {
     let mut view = view.clone();
     for entry in &mut view.partitions {
-        if partitions.is_claiming(&entry.partition) {
-            *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::Reclaimable);
-        } else if matches!(entry.owner, PartitionOwner::Other(_)) && partitions.awaits_handoff(&entry.partition) {
-            entry.handoff_to = Some(view.me.clone());
+        match partitions.activities.get(&entry.partition) {
+            Some(Activity::Claiming { .. }) => {
+                *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::Reclaimable);
+            }
+            Some(Activity::RequestingHandoff | Activity::AwaitingHandoff(_))
+                if matches!(entry.owner, PartitionOwner::Other(_)) =>
+            {
+                entry.handoff_to = Some(view.me.clone());
+            }
+            _ => {}
         }
     }
     view
 }
 
-fn policy(context: &Context, partitions: &Partitions, view: &View<'_>) -> Policy {
-    let (settings, stalled) = (&context.settings, &context.stalled.partitions);
+fn planning_policy(context: &Context, partitions: &Partitions, view: &View<'_>) -> Policy {
+    let settings = &context.settings;
     let loads = view.records.values().filter_map(|seen| Some((seen.partition.clone(), seen.record.load?)));
     Policy {
         strategy: settings.config.load_balancing_strategy.clone(),
         max_partitions: settings.config.max_partitions,
-        avoid: partitions.not_to_claim(context.now).chain(stalled).cloned().collect(),
+        avoid: partitions.not_to_claim(context.now).chain(&context.stalled.partitions).cloned().collect(),
         handoff: settings.hands_over(),
         loads: loads.collect(),
         ..Policy::default()
     }
-}
-
-fn without_new_claims(mut plan: Plan) -> Plan {
-    plan.claim.retain(|planned| !planned.reason.is_unowned());
-    without_takeovers(plan)
 }
 
 fn without_takeovers(mut plan: Plan) -> Plan {
@@ -237,22 +233,27 @@ fn without_takeovers(mut plan: Plan) -> Plan {
 /// the requesting instance may have expired; and if an unowned partition is left to an instance that had a heartbeat in
 /// the last listing of them, or is reserved for one, because that instance may be gone.
 pub(super) fn needs_heartbeats(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> bool {
-    let kept_by_heartbeat = view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this));
-    let takes = !(plan.claim.is_empty() && plan.handoff.is_empty());
-    let is_requested =
-        || partitions.owned().any(|(id, _)| view.record(id).is_some_and(|seen| seen.record.handoff_to.is_some()));
-    let leaves_to_others = || {
-        let left = view.has_reserved() || (!view.present.is_empty() && view.has_unowned());
-        left && !context.claims_nothing()
-    };
-    kept_by_heartbeat || (context.settings.hands_over() && (takes || is_requested() || leaves_to_others()))
+    if view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this)) {
+        return true;
+    }
+    if !context.settings.hands_over() {
+        return false;
+    }
+    if !plan.claim.is_empty() || !plan.handoff.is_empty() {
+        return true;
+    }
+    if partitions.list_owned().any(|(id, _)| view.record_of(id).is_some_and(|seen| seen.record.handoff_to.is_some())) {
+        return true;
+    }
+    let leaves_to_others = view.has_reserved() || (!view.present.is_empty() && view.has_unowned());
+    leaves_to_others && !context.claims_nothing()
 }
 
 /// Drops the partitions that have another owner, or none, by the listing.
 pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    let before: Vec<_> = partitions.owned().map(|(partition, _)| partition.clone()).collect();
+    let before: Vec<_> = partitions.list_owned().map(|(partition, _)| partition.clone()).collect();
     for partition in before {
-        let owner = view.owner(&partition);
+        let owner = view.owner_of_partition(&partition);
         if owner == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
             continue;
         }
@@ -262,14 +263,15 @@ pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view
         };
         partitions.remove(&partition);
         context.owner_is(&partition, owner.cloned().unwrap_or(PartitionOwner::Unowned));
-        context.emit(OwnershipEvent::Lost { partition, by });
+        context.push_event(OwnershipEvent::Lost { partition, by });
     }
 }
 
 /// Returns whether every partition has a live owner of this crate, as far as this instance can see.
 pub(super) fn is_settled(view: &View<'_>) -> bool {
-    let owned = |entry: &PartitionView| {
-        matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_)) && entry.handoff_to.is_none()
-    };
-    !view.foreign_owner && view.partitions.iter().all(owned)
+    let mut entries = view.partitions.iter();
+    !view.foreign_owner
+        && entries.all(|entry| {
+            matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_)) && entry.handoff_to.is_none()
+        })
 }

@@ -1,29 +1,26 @@
-//! Drives a [`State`]: feeds it what happens, and executes what it decides.
+//! Drives a [`BalancerState`]: feeds it what happens, and carries out what it decides, requests of the storage included.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tracing::Instrument;
 
-use super::action::{Action, Request};
-use super::events::Events;
-use super::handle::{LeftOwned, Order};
-use super::happened::{Done, Happened};
+use super::events::{Events, Note};
+use super::handle::{LoopOrder, StorageHealth};
 use super::liveness::{LivenessTracker, Stalled};
 use super::loads::LoadTracker;
-use super::note::Note;
-use super::requests::perform;
 use super::snapshot::Snapshot;
-use super::state::State;
-use super::storage_health::StorageHealth;
-use crate::clock::at;
+use super::state::BalancerState;
+use super::step::{Action, Done, Happened, LeftOwned, StorageRequest};
+use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{Incarnation, OwnerId, PartitionId};
-use crate::store::{GroupStore, LoopPermit};
-use crate::telemetry::OwnedMetrics;
+use crate::model::PartitionId;
+use crate::store::{ClaimOutcome, GroupStore, Lease, LoopPermit, ReleaseOutcome};
+use crate::telemetry::{OwnedMetrics, StorageOperation};
 
 /// Connects a loop with the storage and the application.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ pub(super) struct Ports {
     pub(super) permit: LoopPermit,
     /// The partitions of the event hub.
     pub(super) hub: watch::Receiver<Arc<[PartitionId]>>,
-    pub(super) orders: mpsc::UnboundedReceiver<Order>,
+    pub(super) orders: mpsc::UnboundedReceiver<LoopOrder>,
     pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
@@ -46,7 +43,7 @@ pub(super) struct Driver {
     ports: Ports,
     /// Whether renewals write the load.
     writes_loads: bool,
-    state: State,
+    state: BalancerState,
     requests: JoinSet<Done>,
     /// The stalls that the state knows.
     stalled: Stalled,
@@ -60,50 +57,54 @@ pub(super) struct Driver {
 type Step = ControlFlow<Result<()>>;
 
 impl Driver {
-    pub(super) fn new(ports: Ports, state: State, writes_loads: bool) -> Self {
-        let (requests, stalled, waiting) = (JoinSet::new(), Stalled::default(), Vec::new());
-        Self { ports, writes_loads, state, requests, stalled, waiting, ended: false }
+    pub(super) fn new(ports: Ports, state: BalancerState, writes_loads: bool) -> Self {
+        Self {
+            ports,
+            writes_loads,
+            state,
+            requests: JoinSet::new(),
+            stalled: Stalled::default(),
+            waiting: Vec::new(),
+            ended: false,
+        }
     }
 
     pub(super) async fn run(mut self) -> Result<()> {
         let hub = Arc::clone(&self.ports.hub.borrow_and_update());
-        let mut step = self.feed(Happened::Began(hub));
+        let mut step = self.feed_input(Happened::Began(hub));
         loop {
             if let ControlFlow::Break(end) = step {
                 return end;
             }
-            let wake = self.wake_at();
+            // The state checks its leases at least every sixteenth of the lease duration: while the machine was
+            // suspended the leases have aged, but the timers of tokio have not.
+            let store = &self.ports.store;
+            let longest = store.lease_durations().own / 16;
+            let wait = self.state.next_wake().map(|wake| wake.saturating_sub(store.lease_clock_now()).min(longest));
+            let wake = wait.map(|wait| Instant::now() + wait);
             step = tokio::select! {
                 biased;
                 order = self.ports.orders.recv() => match order {
-                    Some(Order::Command(command)) => self.feed(Happened::Commanded(command)),
-                    Some(Order::End(command, done)) => {
+                    Some(LoopOrder::Command(command)) => self.feed_input(Happened::Commanded(command)),
+                    Some(LoopOrder::End(command, done)) => {
                         self.waiting.push(done);
-                        self.feed(Happened::Commanded(command))
+                        self.feed_input(Happened::Commanded(command))
                     }
                     None => ControlFlow::Break(Ok(())),
                 },
-                Some(done) = self.requests.join_next() => self.done(done),
-                () = at(wake) => self.feed(Happened::Woke),
+                Some(done) = self.requests.join_next() => self.on_operation_done(done),
+                () = wait_until(wake) => self.feed_input(Happened::Woke),
                 Ok(()) = self.ports.hub.changed() => {
                     let hub = Arc::clone(&self.ports.hub.borrow_and_update());
-                    self.feed(Happened::Hub(hub))
+                    self.feed_input(Happened::Hub(hub))
                 }
             };
         }
     }
 
-    /// Returns when to wake the state. It checks its leases at least every sixteenth of the lease duration: while the
-    /// machine was suspended the leases have aged, but the timers of tokio have not.
-    fn wake_at(&self) -> Option<Instant> {
-        let store = &self.ports.store;
-        let wait = self.state.next_wake()?.saturating_sub(store.lease_clock_now());
-        Some(Instant::now() + wait.min(store.lease_durations().own / 16))
-    }
-
-    fn done(&mut self, done: Result<Done, JoinError>) -> Step {
+    fn on_operation_done(&mut self, done: Result<Done, JoinError>) -> Step {
         match done {
-            Ok(done) => self.feed(Happened::Done(done)),
+            Ok(done) => self.feed_input(Happened::Done(done)),
             Err(error) => {
                 let panicked =
                     Error::new(ErrorKind::Internal, "internal error: an operation of the load-balancing loop panicked");
@@ -114,59 +115,63 @@ impl Driver {
 
     /// Feeds the state an input, after what the state cannot observe itself: stalls of the application and outages of
     /// the storage.
-    fn feed(&mut self, happened: Happened) -> Step {
-        let stalled = self.ports.liveness.stalled();
+    fn feed_input(&mut self, happened: Happened) -> Step {
+        let stalled = self.ports.liveness.list_stalled();
         if stalled != self.stalled {
             self.stalled.clone_from(&stalled);
-            self.step(Happened::Liveness(stalled))?;
+            self.step_state(Happened::Liveness(stalled))?;
         }
-        let (outages, now) = (self.ports.store.outages(), self.ports.store.lease_clock_now());
-        if let Some(silence) = outages.take_ended() {
-            let at = outages.ended().unwrap_or(now);
-            self.step(Happened::OutageEnded { at, silence })?;
+        let outages = self.ports.store.outages();
+        let now = self.ports.store.lease_clock_now();
+        if let Some(silence) = outages.take_unreported_outage() {
+            self.step_state(Happened::OutageEnded { at: outages.last_outage_end().unwrap_or(now), silence })?;
         }
-        self.step(happened)
+        self.step_state(happened)
     }
 
-    fn step(&mut self, happened: Happened) -> Step {
+    fn step_state(&mut self, happened: Happened) -> Step {
         let now = self.ports.store.lease_clock_now();
         for action in self.state.step(happened, now) {
-            self.execute(action)?;
+            self.execute_action(action)?;
         }
-        self.ports.metrics.0.oldest_lease_age(|| self.state.renewal_age(now));
+        self.ports.metrics.0.set_oldest_lease_age(|| self.state.renewal_age(now));
         self.ports.storage_health.set_failures(self.state.storage_failures());
         ControlFlow::Continue(())
     }
 
-    fn execute(&mut self, action: Action) -> Step {
+    fn execute_action(&mut self, action: Action) -> Step {
         let ports = &mut self.ports;
         match action {
             Action::Request(request) => {
                 let request = if self.writes_loads { ports.with_load(request) } else { request };
-                self.requests.spawn(perform(ports.store.clone(), request).in_current_span());
+                self.requests.spawn(perform_request(ports.store.clone(), request).in_current_span());
             }
-            Action::Measure { partition, recorded } => ports.loads.begin(&partition, recorded),
+            Action::Measure { partition, recorded } => ports.loads.start_measuring(&partition, recorded),
             Action::Publish(snapshot) => {
-                ports.metrics.0.owned(snapshot.owned.len());
+                ports.metrics.0.set_owned(snapshot.owned.len());
                 ports.snapshot.send_replace(snapshot);
             }
-            Action::Emit(event) => ports.events.emit(event),
+            Action::Emit(event) => ports.events.emit_event(event),
             Action::Note(note) => {
                 if let Note::CycleTook(_) = note {
                     ports.storage_health.cycle_succeeded();
                 }
-                note.report(ports.store.telemetry());
+                note.log_and_count(ports.store.telemetry());
             }
             Action::Replaced(by) => {
-                return ControlFlow::Break(Err(replaced(&ports.store.identity().owner, &by)));
+                let message = format!(
+                    "owner id {:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id",
+                    ports.store.identity().owner
+                );
+                return ControlFlow::Break(Err(Error::new(ErrorKind::Replaced, message)));
             }
-            Action::Ended(left) => return self.end(left, Ok(())),
-            Action::Refused(left, conflict) => return self.end(left, Err(conflict.into())),
+            Action::Ended(left) => return self.end_loop(left, Ok(())),
+            Action::Refused(left, conflict) => return self.end_loop(left, Err(conflict.into())),
         }
         ControlFlow::Continue(())
     }
 
-    fn end(&mut self, left: LeftOwned, result: Result<()>) -> Step {
+    fn end_loop(&mut self, left: LeftOwned, result: Result<()>) -> Step {
         self.ended = true;
         self.ports.permit.end();
         // An error means that the caller does not wait anymore.
@@ -182,27 +187,106 @@ impl Drop for Driver {
     fn drop(&mut self) {
         if !self.ended {
             let scope = self.ports.snapshot.borrow().lease_scope;
-            let unknown = Snapshot::unknown(self.ports.store.identity().owner.clone(), scope);
+            let unknown = Snapshot::with_nothing_known(self.ports.store.identity().owner.clone(), scope);
             self.ports.snapshot.send_replace(Arc::new(unknown));
         }
     }
 }
 
 impl Ports {
-    fn with_load(&self, request: Request) -> Request {
+    fn with_load(&self, request: StorageRequest) -> StorageRequest {
         match request {
-            Request::Renew(lease) => {
-                let load = self.loads.of(lease.partition());
-                Request::Renew(lease.with_load(load))
+            StorageRequest::Renew(lease) => {
+                let load = self.loads.current_load(lease.partition());
+                StorageRequest::Renew(lease.with_load(load))
             }
             request => request,
         }
     }
 }
 
-fn replaced(owner: &OwnerId, by: &Incarnation) -> Error {
-    let message = format!(
-        "owner id {owner:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id"
-    );
-    Error::new(ErrorKind::Replaced, message)
+/// Makes a request, and returns its outcome.
+async fn perform_request(store: GroupStore, request: StorageRequest) -> Done {
+    match request {
+        StorageRequest::List => Done::Listed(store.list_ownerships().await.map(|listing| listing.records)),
+        StorageRequest::ListWithHeartbeats => {
+            let records = store.list_records_reported().await;
+            Done::ListedWithHeartbeats(records.map(|listed| (listed.ownerships.records, listed.heartbeats.records)))
+        }
+        StorageRequest::ListHeartbeats => {
+            Done::HeartbeatsListed(store.list_heartbeats().await.map(|listing| listing.records))
+        }
+        StorageRequest::FindCaseConflict => Done::CaseConflictFound(store.find_case_conflict().await),
+        StorageRequest::DeclareDead { of, heartbeat, claims } => {
+            Done::DeclaredDead { claims, outcome: store.declare_dead(&of, heartbeat.as_ref()).await }
+        }
+        StorageRequest::Claim(claim) => {
+            let outcome = store.claim(&claim).await;
+            Done::Claimed { partition: claim.partition().clone(), outcome }
+        }
+        StorageRequest::Renew(lease) => {
+            let outcome = store.renew(&lease).await;
+            Done::Renewed { partition: lease.partition().clone(), epoch: lease.epoch(), outcome }
+        }
+        StorageRequest::Release { lease, until } => {
+            let left = until.map(|until| until.saturating_sub(store.lease_clock_now()));
+            let outcome = release_persistently(&store, &lease, left).await;
+            Done::Released { partition: lease.partition().clone(), outcome }
+        }
+        StorageRequest::Keep(lease) => {
+            let outcome = renew_for_restart(&store, &lease).await;
+            Done::Kept { partition: lease.partition().clone(), outcome }
+        }
+        StorageRequest::RequestHandoff(seen) => {
+            let outcome = store.request_handoff(&seen).await;
+            Done::HandoffRequested { partition: seen.partition, outcome }
+        }
+        StorageRequest::PollHandoff(mut handoff) => {
+            let outcome = store.poll_handoff(&mut handoff).await;
+            Done::HandoffPolled { handoff, outcome }
+        }
+        StorageRequest::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),
+        StorageRequest::EndHeartbeat { persistently } => {
+            Done::HeartbeatEnded(end_heartbeat(&store, persistently).await)
+        }
+        StorageRequest::DeleteHeartbeats(heartbeats) => {
+            Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&heartbeats).await)
+        }
+    }
+}
+
+/// Repeats a release until its outcome is known, the time is over, or a retry cannot help.
+async fn release_persistently(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> ReleaseOutcome {
+    let mut attempts = store.retry_schedule(left.map(|left| Instant::now() + left));
+    loop {
+        match store.release(lease).await {
+            ReleaseOutcome::Indeterminate(error) => {
+                let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Indeterminate(error) };
+                store.telemetry().ownership_indeterminate(StorageOperation::Release, lease.partition(), &error);
+                sleep_until(next).await;
+            }
+            settled => return settled,
+        }
+    }
+}
+
+/// Repeats a renewal until its outcome is known, or a retry cannot help.
+async fn renew_for_restart(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
+    let mut attempts = store.retry_schedule(None);
+    loop {
+        match store.renew(lease).await {
+            ClaimOutcome::Indeterminate(error) if attempts.again_after(&error).await => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+async fn end_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
+    let mut attempts = store.retry_schedule((!persistently).then(Instant::now));
+    loop {
+        match store.end_heartbeat().await {
+            Err(error) if attempts.again_after(&error).await => {}
+            outcome => return outcome,
+        }
+    }
 }

@@ -1,12 +1,18 @@
-//! Ownership events: what happened, and why.
+//! What a loop reports: ownership events, for subscribers, the log and the metrics, and notes, which are not events.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::broadcast;
 
 use super::liveness::Stalled;
+use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
 use crate::planner::{ClaimReason, ReleaseReason};
-use crate::telemetry::{self, GroupMetrics};
+use crate::store::CaseConflict;
+use crate::store::handoff::{Handoff, HandoffRequestOutcome};
+use crate::telemetry::{self, GroupMetrics, StorageOperation, Telemetry};
 
 /// How many events are kept for a slow subscriber. It misses older ones.
 const KEPT: usize = 1024;
@@ -148,49 +154,134 @@ impl Events {
         self.sender.subscribe()
     }
 
-    pub(super) fn emit(&self, event: OwnershipEvent) {
+    pub(super) fn emit_event(&self, event: OwnershipEvent) {
         match &event {
             OwnershipEvent::Claimed { partition, reason, .. } => {
                 telemetry::claim_won(partition, reason.as_str(), reason.previous_owner());
             }
             OwnershipEvent::Lost { partition, by } => telemetry::ownership_lost(partition, by.as_ref()),
             OwnershipEvent::LeaseExpired { partition } => telemetry::lease_expired(partition),
-            OwnershipEvent::Releasing { partition, reason } => telemetry::releasing(partition, reason.as_str()),
-            OwnershipEvent::Released { partition } => telemetry::released(partition),
-            OwnershipEvent::Kept { partition } => telemetry::kept(partition),
+            OwnershipEvent::Releasing { partition, reason } => {
+                telemetry::releasing_partition(partition, reason.as_str());
+            }
+            OwnershipEvent::Released { partition } => telemetry::partition_released(partition),
+            OwnershipEvent::Kept { partition } => telemetry::partition_kept(partition),
             OwnershipEvent::OwnerAway { owner, partitions } => telemetry::owner_away(owner, *partitions),
             OwnershipEvent::HandoffRequested { partition, from } => telemetry::handoff_requested(partition, from),
             OwnershipEvent::HandoffReceived { partition, by } => telemetry::handoff_received(partition, by),
             OwnershipEvent::DuplicatesPossible { partition, cause } => {
                 telemetry::duplicates_possible(partition, cause.as_str());
             }
-            OwnershipEvent::DeclaredDead { by } => telemetry::declared_dead(by.as_ref()),
+            OwnershipEvent::DeclaredDead { by } => telemetry::instance_declared_dead(by.as_ref()),
             OwnershipEvent::Stalled(stalled) if stalled.any() => {
-                telemetry::stalled(stalled.runtime, &stalled.partitions);
+                telemetry::application_stalled(stalled.runtime, &stalled.partitions);
             }
-            OwnershipEvent::Stalled(_) => telemetry::recovered(),
-            OwnershipEvent::LimitReached { unclaimed } => telemetry::capped(*unclaimed),
+            OwnershipEvent::Stalled(_) => telemetry::application_recovered(),
+            OwnershipEvent::LimitReached { unclaimed } => telemetry::claims_capped(*unclaimed),
         }
-        self.count(&event);
+        self.count_event(&event);
         // An error means that there are no subscribers.
         let _ = self.sender.send(event);
     }
 
-    fn count(&self, event: &OwnershipEvent) {
+    fn count_event(&self, event: &OwnershipEvent) {
         match event {
-            OwnershipEvent::Claimed { reason, .. } => self.metrics.claimed(reason.as_str()),
-            OwnershipEvent::Lost { .. } => self.metrics.lost("taken"),
-            OwnershipEvent::LeaseExpired { .. } => self.metrics.lost("lease_expired"),
-            OwnershipEvent::Releasing { reason, .. } => self.metrics.releasing(reason.as_str()),
-            OwnershipEvent::HandoffRequested { .. } => self.metrics.handoff_requested(),
-            OwnershipEvent::DuplicatesPossible { cause, .. } => self.metrics.handoff_incomplete(cause.as_str()),
-            OwnershipEvent::DeclaredDead { .. } => self.metrics.declared_dead(),
+            OwnershipEvent::Claimed { reason, .. } => self.metrics.count_claim(reason.as_str()),
+            OwnershipEvent::Lost { .. } => self.metrics.count_loss("taken"),
+            OwnershipEvent::LeaseExpired { .. } => self.metrics.count_loss("lease_expired"),
+            OwnershipEvent::Releasing { reason, .. } => self.metrics.count_release(reason.as_str()),
+            OwnershipEvent::HandoffRequested { .. } => self.metrics.count_handoff_request(),
+            OwnershipEvent::DuplicatesPossible { cause, .. } => self.metrics.count_incomplete_handoff(cause.as_str()),
+            OwnershipEvent::DeclaredDead { .. } => self.metrics.count_declared_dead(),
             OwnershipEvent::HandoffReceived { .. }
             | OwnershipEvent::Released { .. }
             | OwnershipEvent::Kept { .. }
             | OwnershipEvent::OwnerAway { .. }
             | OwnershipEvent::Stalled(_)
             | OwnershipEvent::LimitReached { .. } => {}
+        }
+    }
+}
+
+/// One thing to log or to count that is not an event.
+#[derive(Debug)]
+pub enum Note {
+    /// A cycle began late, by this much.
+    CycleLate(Duration),
+    /// A cycle succeeded, and took this long.
+    CycleTook(Duration),
+    /// A cycle failed. The next one begins after this wait.
+    CycleFailed(Error, Duration),
+    /// A claim was lost to this owner, if there is one.
+    ClaimLost(PartitionId, Option<OwnerId>),
+    /// The outcome of an operation on these ownerships is unknown.
+    Indeterminate(StorageOperation, Vec<PartitionId>, Arc<Error>),
+    /// The outcome of a release is unknown.
+    ReleaseIndeterminate(PartitionId, Error),
+    /// A handoff could not be requested.
+    HandoffNotRequested(PartitionId, HandoffRequestOutcome<Handoff>),
+    /// The heartbeat of this instance could not be written.
+    HeartbeatFailed(Arc<Error>),
+    /// The heartbeat that keeps the leases of this instance alive could not be written.
+    KeepAliveFailed(Arc<Error>),
+    /// The heartbeat of this instance could not be ended.
+    HeartbeatNotEnded(Error),
+    /// Stale heartbeats could not be deleted.
+    StaleHeartbeatsStay(Error),
+    /// A stale heartbeat was deleted.
+    HeartbeatDeleted(OwnerId),
+    /// It is not known whether there is a live owner in the other name case.
+    CaseConflictUnknown(Arc<Error>),
+    /// There is one, which should give way.
+    CaseConflictWaits(CaseConflict),
+    /// There is one, and this instance ends.
+    CaseConflictFound(CaseConflict),
+    /// An owner below its share claims nothing.
+    OwnerIdle(OwnerId),
+    /// Leases are renewed individually from now on, because of this owner of another SDK.
+    ScopeGivenUp(Option<OwnerId>),
+    /// Leases are renewed individually until a heartbeat is written again.
+    HeartbeatLate,
+    /// The heartbeat keeps the leases alive again.
+    HeartbeatBack,
+    /// With this many unowned partitions left to claim, one after another, the last one is claimed after this time.
+    SlowStart(usize, Duration),
+    /// The storage responds again after an outage of this length.
+    OutageOver(Duration),
+    /// This many partitions could not be released at shutdown.
+    NotReleased(usize),
+}
+
+impl Note {
+    /// Writes it to the log and to the metrics of a store.
+    pub(super) fn log_and_count(self, store: &Telemetry) {
+        match self {
+            Self::CycleLate(late) => telemetry::cycle_late(late),
+            Self::CycleTook(took) => store.metrics().record_cycle_duration(took),
+            Self::CycleFailed(error, pause) => store.cycle_failed(&error, pause),
+            Self::ClaimLost(partition, by) => telemetry::claim_lost(&partition, by.as_ref()),
+            Self::Indeterminate(operation, partitions, error) => {
+                for partition in &partitions {
+                    store.ownership_indeterminate(operation, partition, &error);
+                }
+            }
+            Self::ReleaseIndeterminate(partition, error) => telemetry::release_indeterminate(&partition, &error),
+            Self::HandoffNotRequested(partition, reason) => telemetry::handoff_not_requested(&partition, &reason),
+            Self::HeartbeatFailed(error) => store.heartbeat_failed(&error),
+            Self::KeepAliveFailed(error) => store.keep_alive_failed(&error),
+            Self::HeartbeatNotEnded(error) => store.heartbeat_not_ended(&error),
+            Self::StaleHeartbeatsStay(error) => store.stale_heartbeats_stay(&error),
+            Self::HeartbeatDeleted(owner) => telemetry::stale_heartbeat_deleted(&owner),
+            Self::CaseConflictUnknown(error) => telemetry::other_name_case_unknown(&error),
+            Self::CaseConflictWaits(conflict) => telemetry::other_name_case_awaited(&conflict),
+            Self::CaseConflictFound(conflict) => telemetry::other_name_case_live(&conflict),
+            Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
+            Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
+            Self::HeartbeatLate => telemetry::heartbeat_late(),
+            Self::HeartbeatBack => telemetry::heartbeat_back(),
+            Self::SlowStart(partitions, estimate) => telemetry::slow_start(partitions, estimate),
+            Self::OutageOver(silence) => telemetry::outage_over(silence),
+            Self::NotReleased(unreleased) => telemetry::not_released(unreleased),
         }
     }
 }

@@ -1,43 +1,34 @@
-//! Access to a running loop: snapshots, events and commands.
+//! Access to a running loop: snapshots, events, commands, and the health of the storage.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{broadcast, mpsc, oneshot};
 
 use super::events::{Events, OwnershipEvent};
-use super::happened::Command;
 use super::liveness::LivenessTracker;
 use super::loads::LoadTracker;
 use super::snapshot::Snapshots;
-use super::storage_health::StorageHealth;
+use super::step::{LeftOwned, LoopCommand, StorageFailures};
 use crate::error::Error;
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{Moment, OwnerId, PartitionId};
+use crate::store::GroupStore;
+use crate::util::lock;
 
 /// What a handle sends to its loop.
 #[derive(Debug)]
-pub(super) enum Order {
-    Command(Command),
+pub(super) enum LoopOrder {
+    Command(LoopCommand),
     /// [`Command::Shutdown`] or [`Command::Keep`]. The loop reports which partitions it left owned.
-    End(Command, oneshot::Sender<LeftOwned>),
-}
-
-/// Which partitions a loop left owned when it ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LeftOwned {
-    /// How many partitions were kept for the restart of this owner.
-    pub kept: usize,
-    /// How many partitions could neither be released nor kept. They stay owned until their leases expire.
-    pub unreleased: usize,
+    End(LoopCommand, oneshot::Sender<LeftOwned>),
 }
 
 /// Observes and controls a running [`Balancer`](super::Balancer). When all handles are dropped, the balancer ends
 /// without releasing anything.
 #[derive(Clone, Debug)]
 pub struct BalancerHandle {
-    pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) orders: mpsc::UnboundedSender<LoopOrder>,
     pub(super) snapshots: Snapshots,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
@@ -68,40 +59,40 @@ impl BalancerHandle {
     /// Stops claiming partitions, also those that are released from now on. Owned partitions are still renewed. The
     /// first step of a graceful shutdown.
     pub fn stop_claiming(&self) {
-        self.send(Order::Command(Command::StopClaiming));
+        self.send_order(LoopOrder::Command(LoopCommand::StopClaiming));
     }
 
     /// Reports that another instance owns a partition. Nothing is written.
     pub fn mark_lost(&self, partition: PartitionId, epoch: i64) {
-        self.lost(partition, epoch, None);
+        self.mark_lost_to(partition, epoch, None);
     }
 
     /// Like [`mark_lost`](Self::mark_lost), with the current owner, if it is known.
-    pub(crate) fn lost(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
-        self.send(Order::Command(Command::MarkLost { partition, epoch, by }));
+    pub(crate) fn mark_lost_to(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
+        self.send_order(LoopOrder::Command(LoopCommand::MarkLost { partition, epoch, by }));
     }
 
     /// Releases one partition, after its processing has stopped. This instance does not claim the partition again
     /// before the cooldown is over, nor within the next interval. Other instances may claim it at once.
     pub fn release(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
-        self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: true }));
+        self.send_order(LoopOrder::Command(LoopCommand::Release { partition, epoch, cooldown, settled: true }));
     }
 
     /// Like [`release`](Self::release), for a partition whose last checkpoint may be missing.
     pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
-        self.send(Order::Command(Command::Release { partition, epoch, cooldown, settled: false }));
+        self.send_order(LoopOrder::Command(LoopCommand::Release { partition, epoch, cooldown, settled: false }));
     }
 
     /// Reports that the processing of a partition has started, to a loop [with such
     /// reports](super::Balancer::with_start_reports).
-    pub(crate) fn started(&self, partition: PartitionId, epoch: i64) {
-        self.send(Order::Command(Command::Started { partition, epoch }));
+    pub(crate) fn report_started(&self, partition: PartitionId, epoch: i64) {
+        self.send_order(LoopOrder::Command(LoopCommand::Started { partition, epoch }));
     }
 
     /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition
     /// is to be released, the loop does not wait any longer.
-    pub(crate) fn unprocessed(&self, partition: PartitionId) {
-        self.send(Order::Command(Command::Unprocessed { partition }));
+    pub(crate) fn report_unprocessed(&self, partition: PartitionId) {
+        self.send_order(LoopOrder::Command(LoopCommand::Unprocessed { partition }));
     }
 
     /// Returns a receiver of all events from now on. A receiver that is too slow misses the oldest events: the channel
@@ -114,7 +105,7 @@ impl BalancerHandle {
     /// Releases all partitions and ends the loop. A release that fails is repeated. Returns when everything is
     /// released, after four request timeouts at the latest, or when the loop has ended for another reason.
     pub async fn shutdown(&self) -> LeftOwned {
-        self.end(Command::Shutdown).await
+        self.end_and_wait(LoopCommand::Shutdown).await
     }
 
     /// Keeps all partitions for the restart of this owner and ends the loop: renews each lease once more and writes
@@ -122,12 +113,12 @@ impl BalancerHandle {
     /// of this owner claims it in its first cycle. Partitions that are already being released are released. Takes at
     /// most as long as [`shutdown`](Self::shutdown).
     pub async fn shutdown_and_keep(&self) -> LeftOwned {
-        self.end(Command::Keep).await
+        self.end_and_wait(LoopCommand::Keep).await
     }
 
-    async fn end(&self, command: Command) -> LeftOwned {
+    async fn end_and_wait(&self, command: LoopCommand) -> LeftOwned {
         let (done, ended) = oneshot::channel();
-        self.send(Order::End(command, done));
+        self.send_order(LoopOrder::End(command, done));
         // An error means that the loop has ended already.
         ended.await.unwrap_or_default()
     }
@@ -164,11 +155,73 @@ impl BalancerHandle {
     /// least twice in a row, with the last error of each.
     #[must_use]
     pub fn unclaimable(&self) -> BTreeMap<PartitionId, Arc<Error>> {
-        self.storage_health.unclaimable()
+        self.storage_health.failing_claims()
     }
 
-    fn send(&self, order: Order) {
+    fn send_order(&self, order: LoopOrder) {
         // An error means that the loop has ended, so that the order has no effect.
         let _ = self.orders.send(order);
+    }
+}
+
+/// The health of the storage, as the handles of a loop read it. All clones share one state.
+#[derive(Clone, Debug)]
+pub(super) struct StorageHealth {
+    /// When the last cycle succeeded; before the first one, when the loop began.
+    last_cycle: Arc<Mutex<Option<Moment>>>,
+    failures: Arc<Mutex<StorageFailures>>,
+    store: GroupStore,
+}
+
+impl StorageHealth {
+    /// Creates the health of a loop over this store.
+    pub(super) fn new(store: GroupStore) -> Self {
+        Self { last_cycle: Arc::default(), failures: Arc::default(), store }
+    }
+
+    /// Records that the loop begins, or that a cycle has succeeded.
+    pub(super) fn cycle_succeeded(&self) {
+        *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
+    }
+
+    /// Returns how long no cycle has succeeded, if that is longer than the lease duration. Even the slowest cycles
+    /// begin more often than that.
+    pub(super) fn cycles_failing_for(&self) -> Option<Duration> {
+        let last = *lock(&self.last_cycle);
+        let elapsed = self.store.lease_clock_now().saturating_sub(last?);
+        (elapsed > self.store.lease_durations().own).then_some(elapsed)
+    }
+
+    /// Records what fails for the loop.
+    pub(super) fn set_failures(&self, failures: StorageFailures) {
+        *lock(&self.failures) = failures;
+    }
+
+    /// Returns how long the heartbeat could not be written, and the last error, if that is longer than the lease
+    /// duration.
+    pub(super) fn heartbeat_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
+        self.longer_than_a_lease(lock(&self.failures).heartbeat.clone())
+    }
+
+    /// Returns how long the loop could not look for live owners in the other name case, and the last error, if that is
+    /// longer than the lease duration.
+    pub(super) fn case_check_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
+        self.longer_than_a_lease(lock(&self.failures).case_check.clone())
+    }
+
+    fn longer_than_a_lease(&self, failure: Option<(Moment, Arc<Error>)>) -> Option<(Duration, Arc<Error>)> {
+        let (since, error) = failure?;
+        let elapsed = self.store.lease_clock_now().saturating_sub(since);
+        (elapsed > self.store.lease_durations().own).then_some((elapsed, error))
+    }
+
+    /// Returns the partitions that the storage has not let the loop claim, with the last error of each.
+    pub(super) fn failing_claims(&self) -> BTreeMap<PartitionId, Arc<Error>> {
+        lock(&self.failures).claims.clone()
+    }
+
+    /// Returns how long the storage has been unavailable, if there is an outage now.
+    pub(super) fn storage_unavailable_for(&self) -> Option<Duration> {
+        self.store.outages().unavailable_for(self.store.lease_clock_now())
     }
 }

@@ -1,12 +1,11 @@
 //! Handoffs: requesting partitions from live owners, and draining partitions that other instances request.
 
-use super::action::Request;
 use super::context::Context;
-use super::events::OwnershipEvent;
+use super::events::{Note, OwnershipEvent};
 use super::lease::OwnedLease;
-use super::note::Note;
 use super::partitions::{Activity, Partitions, PendingHandoff};
-use super::retries::back_off;
+use super::step::StorageRequest;
+use crate::backoff::Backoff;
 use crate::error::Result;
 use crate::model::{Moment, OwnerId, PartitionId};
 use crate::planner::{ClaimReason, PartitionOwner, PlannedHandoff, ReleaseReason, View};
@@ -19,7 +18,7 @@ impl Partitions {
     pub(super) fn start_handoff_requests(&mut self, context: &mut Context, planned: Vec<PlannedHandoff>) {
         for seen in planned.into_iter().filter_map(|planned| planned.seen) {
             self.activities.insert(seen.partition.clone(), Activity::RequestingHandoff);
-            context.request(Request::RequestHandoff(seen));
+            context.push_request(StorageRequest::RequestHandoff(seen));
         }
     }
 
@@ -32,19 +31,19 @@ impl Partitions {
         self.remove(partition);
         match outcome {
             Ok(HandoffRequestOutcome::Requested(handoff)) => {
-                context.emit(OwnershipEvent::HandoffRequested {
+                context.push_event(OwnershipEvent::HandoffRequested {
                     partition: partition.clone(),
                     from: handoff.owner().clone(),
                 });
                 let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures: 0 };
                 self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
-                context.change();
+                context.refresh_snapshot();
             }
-            Ok(HandoffRequestOutcome::Lost) => context.disturb(),
+            Ok(HandoffRequestOutcome::Lost) => context.bring_cycle_forward(),
             // The next cycle plans again.
-            Ok(outcome) => context.note(Note::HandoffNotRequested(partition.clone(), outcome)),
+            Ok(outcome) => context.push_note(Note::HandoffNotRequested(partition.clone(), outcome)),
             Err(error) => {
-                self.indeterminate(context, StorageOperation::RequestHandoff, vec![partition.clone()], error);
+                self.on_indeterminate(context, StorageOperation::RequestHandoff, vec![partition.clone()], error);
             }
         }
     }
@@ -59,7 +58,7 @@ impl Partitions {
             let Activity::AwaitingHandoff(pending) = activity else { continue };
             if pending.next.is_some_and(|next| next <= context.now) {
                 pending.next = None;
-                context.request(Request::PollHandoff(pending.handoff.clone()));
+                context.push_request(StorageRequest::PollHandoff(pending.handoff.clone()));
             }
         }
     }
@@ -73,7 +72,7 @@ impl Partitions {
             }
         }
         if self.activities.len() < before {
-            context.change();
+            context.refresh_snapshot();
         }
     }
 
@@ -90,6 +89,7 @@ impl Partitions {
         let failures = if outcome.is_err() { failures.saturating_add(1) } else { 0 };
         let owner = handoff.owner().clone();
         let timeout = handoff.time_to_acknowledge(context.settings.request_timeout);
+        let had_outage = context.outage_ended.is_some_and(|ended| context.now < ended + timeout);
         let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures };
         match outcome {
             Ok(HandoffStatus::Pending) => {
@@ -98,25 +98,25 @@ impl Partitions {
             Ok(HandoffStatus::Ready(claim)) => {
                 self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending);
             }
-            Ok(HandoffStatus::TimedOut(claim)) if !context.had_outage_within(timeout) => {
+            Ok(HandoffStatus::TimedOut(claim)) if !had_outage => {
                 self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), pending);
             }
             // After an outage the next cycle plans again: this instance may have missed the response, or the owner may
             // have been unable to respond.
             Ok(HandoffStatus::TimedOut(_) | HandoffStatus::Canceled) => {
                 self.remove(&partition);
-                context.disturb();
-                context.change();
+                context.bring_cycle_forward();
+                context.refresh_snapshot();
             }
             Err(error) => {
                 let first = context.settings.interval() / 2;
-                let pause = back_off(failures - 1, first, context.settings.lease_duration());
+                let pause = Backoff::new(first, context.settings.lease_duration()).wait_after(failures - 1);
                 let next = context.now + pause.max(context.settings.retry_after(&error));
                 self.activities.insert(
                     partition.clone(),
                     Activity::AwaitingHandoff(PendingHandoff { next: Some(next), ..pending }),
                 );
-                context.note(Note::Indeterminate(StorageOperation::Read, vec![partition], error.into()));
+                context.push_note(Note::Indeterminate(StorageOperation::Read, vec![partition], error.into()));
             }
         }
     }
@@ -128,7 +128,8 @@ impl Partitions {
             if let Activity::AwaitingHandoff(pending) = activity
                 && pending.failures > 0
             {
-                (pending.next, pending.failures) = (pending.next.map(|next| next.min(soon)), 0);
+                pending.next = pending.next.map(|next| next.min(soon));
+                pending.failures = 0;
             }
         }
     }
@@ -140,7 +141,7 @@ impl Partitions {
     /// has died, its request is removed, so that other instances may request the partition.
     pub(super) fn accept_handoff_requests(&mut self, context: &mut Context, view: &View<'_>) {
         for entry in view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This) {
-            let requested_by = view.record(&entry.partition).and_then(|seen| seen.record.handoff_to.as_ref());
+            let requested_by = view.record_of(&entry.partition).and_then(|seen| seen.record.handoff_to.as_ref());
             let Some(by) = requested_by.filter(|by| **by != context.settings.this.owner) else { continue };
             match (&entry.handoff_to, self.activities.get_mut(&entry.partition)) {
                 (Some(by), Some(Activity::Owned(owned))) => {
@@ -158,10 +159,10 @@ impl Partitions {
         if !context.settings.hands_over() || context.is_ending() {
             return;
         }
-        if self.get_of(partition, epoch).is_some_and(OwnedLease::acknowledge) {
-            context.emit(OwnershipEvent::HandoffReceived { partition: partition.clone(), by: by.clone() });
+        if self.get_with_epoch(partition, epoch).is_some_and(OwnedLease::acknowledge_handoff) {
+            context.push_event(OwnershipEvent::HandoffReceived { partition: partition.clone(), by: by.clone() });
             context.handoff_requested_by(partition, by);
-            self.drain(context, partition, epoch, ReleaseReason::HandedOver);
+            self.drain_partition(context, partition, epoch, ReleaseReason::HandedOver);
         }
     }
 }

@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use super::action::Request;
 use super::context::Context;
-use super::events::OwnershipEvent;
-use super::note::Note;
+use super::events::{Note, OwnershipEvent};
 use super::partitions::Partitions;
+use super::step::StorageRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
-use crate::planner::{PartitionOwner, PartitionView, View};
+use crate::planner::{PartitionOwner, View};
 use crate::store::membership::{HeartbeatOutcome, stale_age};
 
 /// The heartbeat is written this often per lease duration: several writes may fail before other instances take over what
@@ -28,7 +27,7 @@ const END_AGAIN_AFTER: u32 = 8;
 /// What this instance wrote about itself, and the heartbeats of the other instances.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
-pub(super) struct OwnHeartbeat {
+pub(super) struct HeartbeatKeeper {
     /// Whether a heartbeat of this instance may exist, and has not ended.
     may_exist: bool,
     /// Whether the last attempt to end it was repeated until it could not help anymore.
@@ -57,18 +56,18 @@ pub(super) struct OwnHeartbeat {
     pub(super) listed: Vec<Heartbeat>,
 }
 
-impl OwnHeartbeat {
+impl HeartbeatKeeper {
     pub(super) fn is_busy(&self) -> bool {
         self.under_way > 0
     }
 
     /// Returns what keeps the leases alive while heartbeats succeed.
-    fn scope(&self, context: &Context) -> LeaseScope {
+    fn lease_scope(&self, context: &Context) -> LeaseScope {
         if self.scope_given_up { LeaseScope::Partition } else { context.settings.config.lease_scope }
     }
 
     /// Returns since when it could not be written, and the last error, if there is one.
-    pub(super) fn failing(&self) -> Option<(Moment, &Arc<Error>)> {
+    pub(super) fn failing_since(&self) -> Option<(Moment, &Arc<Error>)> {
         self.trying_since.zip(self.error.as_ref())
     }
 
@@ -79,24 +78,27 @@ impl OwnHeartbeat {
             return false;
         }
         let takes_part = context.takes_part() && context.settings.config.max_partitions != Some(0);
-        let by_heartbeat = self.scope(context) == LeaseScope::Instance;
-        let must_count = by_heartbeat || (context.settings.hands_over() && partitions.holds_nothing());
+        let by_heartbeat = self.lease_scope(context) == LeaseScope::Instance;
+        let must_count = by_heartbeat || (context.settings.hands_over() && partitions.list_owned().next().is_none());
         partitions.any_by_heartbeat() || (takes_part && must_count)
     }
 
     /// Returns when to write or to end it next, or to renew the leases without it.
     pub(super) fn next(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
         let next_end = self.next_end.filter(|_| !context.takes_part() && !self.is_busy());
-        [self.due(context, partitions), self.late(context, partitions), next_end].into_iter().flatten().min()
+        [self.write_due_at(context, partitions), self.late_at(context, partitions), next_end]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
-    fn due(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
+    fn write_due_at(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
         let due = self.is_wanted(context, partitions) && !self.is_busy();
         due.then(|| self.next.unwrap_or(Moment::ZERO))
     }
 
     /// Returns when the leases that it keeps alive must be renewed without it, unless it is written before.
-    fn late(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
+    fn late_at(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
         let since = self.trying_since.filter(|_| partitions.kept_alive_by.scope == LeaseScope::Instance)?;
         Some(since + context.settings.lease_duration() / LATE_AFTER)
     }
@@ -104,21 +106,21 @@ impl OwnHeartbeat {
     /// Renews the leases individually if it is late, so that other instances do not take the partitions, and so that
     /// this one can claim. Its record need not be wrong: a rule of a proxy, or a lease on the blob, is enough.
     pub(super) fn fall_back_if_late(&self, context: &mut Context, partitions: &mut Partitions) {
-        if self.late(context, partitions).is_some_and(|late| late <= context.now) {
+        if self.late_at(context, partitions).is_some_and(|late| late <= context.now) {
             partitions.set_scope(LeaseScope::Partition);
-            context.note(Note::HeartbeatLate);
-            context.change();
-            context.disturb();
+            context.push_note(Note::HeartbeatLate);
+            context.refresh_snapshot();
+            context.bring_cycle_forward();
         }
     }
 
     /// Lets it keep the leases alive again.
-    fn recover(&self, context: &mut Context, partitions: &mut Partitions) {
-        let scope = self.scope(context);
+    fn restore_scope(&self, context: &mut Context, partitions: &mut Partitions) {
+        let scope = self.lease_scope(context);
         if partitions.kept_alive_by.scope != scope {
             partitions.set_scope(scope);
-            context.note(Note::HeartbeatBack);
-            context.change();
+            context.push_note(Note::HeartbeatBack);
+            context.refresh_snapshot();
         }
     }
 
@@ -131,22 +133,24 @@ impl OwnHeartbeat {
     }
 
     /// Writes it when it is due, and ends it if this instance does not take part anymore. Returns whether a write begins.
-    pub(super) fn keep(&mut self, context: &mut Context, partitions: &mut Partitions) -> bool {
+    pub(super) fn write_or_end(&mut self, context: &mut Context, partitions: &mut Partitions) -> bool {
         if self.is_busy() {
             return false;
         }
         if !self.is_wanted(context, partitions) {
-            (self.next, self.trying_since, self.error) = (None, None, None);
+            self.next = None;
+            self.trying_since = None;
+            self.error = None;
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
             // It must end only if the instance does not take part.
             if !context.takes_part() && self.next_end.is_none_or(|at| at <= context.now) {
-                self.end(context, partitions, false);
+                self.end_heartbeat(context, partitions, false);
             }
             return false;
         }
-        let is_due = self.due(context, partitions).is_some_and(|due| due <= context.now);
+        let is_due = self.write_due_at(context, partitions).is_some_and(|due| due <= context.now);
         if is_due {
-            self.send(context);
+            self.send_heartbeat(context);
         }
         is_due
     }
@@ -155,30 +159,33 @@ impl OwnHeartbeat {
     ///
     /// At shutdown, a write that fails is repeated for as long as the shutdown may take: until then, other instances
     /// leave a share to this one.
-    pub(super) fn end(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
+    pub(super) fn end_heartbeat(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
-            (self.next_end, self.ends_persistently) = (None, persistently);
+            self.next_end = None;
+            self.ends_persistently = persistently;
             partitions.heartbeat_invalid();
-            context.request(Request::EndHeartbeat { persistently });
+            context.push_request(StorageRequest::EndHeartbeat { persistently });
         }
     }
 
     /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and ends it otherwise.
     pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &mut Partitions) {
         if !partitions.any_by_heartbeat() {
-            return self.end(context, partitions, true);
+            return self.end_heartbeat(context, partitions, true);
         }
         if !self.is_busy() {
-            self.send(context);
+            self.send_heartbeat(context);
         }
     }
 
-    fn send(&mut self, context: &mut Context) {
+    fn send_heartbeat(&mut self, context: &mut Context) {
         self.under_way += 1;
-        (self.may_exist, self.next_end, self.sent) = (true, None, context.now);
+        self.may_exist = true;
+        self.next_end = None;
+        self.sent = context.now;
         self.trying_since.get_or_insert(context.now);
-        context.request(Request::SendHeartbeat);
+        context.push_request(StorageRequest::SendHeartbeat);
     }
 
     /// Returns whether it was the first attempt.
@@ -191,25 +198,33 @@ impl OwnHeartbeat {
         self.under_way -= 1;
         match outcome {
             Ok(HeartbeatOutcome::Written) => {
-                self.recover(context, partitions);
+                self.restore_scope(context, partitions);
                 partitions.heartbeat_sent(self.sent);
-                (self.failures, self.trying_since, self.error) = (0, None, None);
+                self.failures = 0;
+                self.trying_since = None;
+                self.error = None;
                 self.next = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
                 partitions.heartbeat_invalid();
                 self.next = None;
-                context.emit(OwnershipEvent::DeclaredDead { by });
+                context.push_event(OwnershipEvent::DeclaredDead { by });
             }
-            Ok(HeartbeatOutcome::Replaced { by }) => context.replaced(by),
+            Ok(HeartbeatOutcome::Replaced { by }) => context.end_as_replaced(by),
             Err(error) => {
                 let valid_from = partitions.kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last).unwrap_or_default();
-                self.next = Some(context.retry_heartbeat_at(self.failures, valid_from, &error));
+                // More often than the renewal of a lease, because all leases may depend on it.
+                let longest = context.settings.lease_duration() / 16;
+                self.next = Some(context.renewal_retry_at(longest, self.failures, valid_from, &error));
                 self.failures = self.failures.saturating_add(1);
                 let error = Arc::new(error);
                 self.error = Some(Arc::clone(&error));
-                let keeps_alive = self.scope(context) == LeaseScope::Instance;
-                context.note(if keeps_alive { Note::KeepAliveFailed(error) } else { Note::HeartbeatFailed(error) });
+                let keeps_alive = self.lease_scope(context) == LeaseScope::Instance;
+                context.push_note(if keeps_alive {
+                    Note::KeepAliveFailed(error)
+                } else {
+                    Note::HeartbeatFailed(error)
+                });
             }
         }
         !std::mem::replace(&mut self.attempted, true)
@@ -218,22 +233,22 @@ impl OwnHeartbeat {
     pub(super) fn on_ended(&mut self, context: &mut Context, partitions: &mut Partitions, outcome: Result<()>) {
         self.under_way -= 1;
         let Err(error) = outcome else { return };
-        context.note(Note::HeartbeatNotEnded(error));
+        context.push_note(Note::HeartbeatNotEnded(error));
         if self.ends_persistently {
             return;
         }
         self.may_exist = true;
         self.next_end = Some(context.now + context.settings.lease_duration() / END_AGAIN_AFTER);
         if context.is_ending() {
-            self.end(context, partitions, true);
+            self.end_heartbeat(context, partitions, true);
         }
     }
 
     pub(super) fn on_listed(&mut self, context: &mut Context, heartbeats: Vec<Heartbeat>) {
         let durations = context.settings.lease_durations;
-        let is_stale = |seen: &Heartbeat| seen.age_at(context.now) > stale_age(&seen.record, durations);
-        if !self.may_not_delete && heartbeats.iter().any(is_stale) {
-            context.request(Request::DeleteHeartbeats(heartbeats.clone()));
+        let any_stale = heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age(&seen.record, durations));
+        if any_stale && !self.may_not_delete {
+            context.push_request(StorageRequest::DeleteHeartbeats(heartbeats.clone()));
         }
         self.listed = heartbeats;
     }
@@ -242,10 +257,10 @@ impl OwnHeartbeat {
     /// permission is missing.
     pub(super) fn on_deleted(&mut self, context: &mut Context, outcome: Result<Vec<OwnerId>>) {
         match outcome {
-            Ok(owners) => owners.into_iter().for_each(|owner| context.note(Note::HeartbeatDeleted(owner))),
+            Ok(owners) => owners.into_iter().for_each(|owner| context.push_note(Note::HeartbeatDeleted(owner))),
             Err(error) => {
                 self.may_not_delete = error.kind() == ErrorKind::Unauthorized;
-                context.note(Note::StaleHeartbeatsStay(error));
+                context.push_note(Note::StaleHeartbeatsStay(error));
             }
         }
     }
@@ -253,15 +268,15 @@ impl OwnHeartbeat {
     /// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group. Other
     /// SDKs consider such leases expired.
     pub(super) fn give_up_scope(&mut self, context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-        if self.scope(context) == LeaseScope::Partition {
+        if self.lease_scope(context) == LeaseScope::Partition {
             return;
         }
-        let is_live = |entry: &&PartitionView| matches!(entry.owner, PartitionOwner::Other(_));
-        let mut records = view.partitions.iter().filter(is_live).filter_map(|entry| view.record(&entry.partition));
+        let live = view.partitions.iter().filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)));
+        let mut records = live.filter_map(|entry| view.record_of(&entry.partition));
         let foreign = records.find(|seen| seen.record.incarnation.is_none());
         self.scope_given_up = true;
         partitions.set_scope(LeaseScope::Partition);
-        context.note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
-        context.change();
+        context.push_note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
+        context.refresh_snapshot();
     }
 }

@@ -12,11 +12,11 @@ pub(super) struct OwnedLease {
     /// When the response arrived that won or last renewed the lease.
     known_since: Moment,
     /// When the partition was won, until its processing has started.
-    not_started_since: Option<Moment>,
+    pub(super) not_started_since: Option<Moment>,
     renewal: Renewal,
     disposition: Disposition,
     handoff_request: HandoffRequest,
-    record: Record,
+    record: LeaseRecord,
 }
 
 /// When to renew a lease.
@@ -27,7 +27,7 @@ struct Renewal {
     /// No renewal begins before this moment.
     not_before: Moment,
     /// While all renewals fail, a renewal that has failed also waits for its turn.
-    turn: Turn,
+    turn: RenewalTurn,
     /// How many renewals have failed in a row.
     failures: u32,
     /// Whether a renewal is under way. Operations on one partition run one after another.
@@ -36,7 +36,7 @@ struct Renewal {
 
 /// Whether a renewal waits for its turn among those that have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum RenewalTurn {
     NotNeeded,
     Awaited,
 }
@@ -61,7 +61,7 @@ enum Disposition {
 
 /// What to do with a lease when its renewal has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum AfterRenewal {
     Nothing,
     Release(ReleaseReason),
     Keep,
@@ -81,7 +81,7 @@ enum HandoffRequest {
 
 /// What keeps a record alive, and whether it must be rewritten.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct LeaseRecord {
     scope: LeaseScope,
     rewrite: Rewrite,
     /// Whether another instance may have taken the partition over while this instance had no heartbeat. Until the
@@ -131,7 +131,7 @@ impl OwnedLease {
         let handoff_request = before.map_or(HandoffRequest::None, |owned| owned.handoff_request_after(&lease));
         let is_urgent = matches!(handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::FromDead(_));
         let not_before = renewed.at + if is_urgent { Duration::ZERO } else { renewed.pause };
-        let record = Record::after(&lease, before.map(|owned| owned.record), kept_alive_by);
+        let record = LeaseRecord::from_lease(&lease, before.map(|owned| owned.record), kept_alive_by);
         let disposition = match before.map(|owned| owned.disposition) {
             Some(Disposition::Drain { until, reason } | Disposition::ReleaseNext { until: Some(until), reason }) => {
                 Disposition::Drain { until, reason }
@@ -146,7 +146,7 @@ impl OwnedLease {
             renewal: Renewal {
                 spread: renewed.spread,
                 not_before,
-                turn: Turn::NotNeeded,
+                turn: RenewalTurn::NotNeeded,
                 failures: 0,
                 under_way: false,
             },
@@ -193,16 +193,6 @@ impl OwnedLease {
         self.renewal.under_way || self.known_since >= listing_sent
     }
 
-    /// Records that the processing of the partition has started.
-    pub(super) fn started(&mut self) {
-        self.not_started_since = None;
-    }
-
-    /// Returns whether the partition was won at this moment or before, is to be processed, and has not been started.
-    pub(super) fn awaits_start_since(&self, moment: Moment) -> bool {
-        self.is_kept() && self.not_started_since.is_some_and(|since| since <= moment)
-    }
-
     /// Returns the moment from which the lease duration counts.
     pub(super) fn valid_from(&self, kept_alive_by: KeptAliveBy) -> Moment {
         let heartbeat = kept_alive_by.heartbeat.filter(|_| self.is_by_heartbeat() && !self.record.ambiguous);
@@ -221,28 +211,33 @@ impl OwnedLease {
     /// Returns when to renew it, if each lease is renewed at this age; `None` if it is not renewed. A lease that the
     /// heartbeat keeps alive is not renewed individually. A lease whose record must change is renewed at once: another
     /// instance requested the partition, or may be about to take it over.
-    pub(super) fn due(&self, age: Duration) -> Option<Moment> {
+    pub(super) fn renewal_due_at(&self, age: Duration) -> Option<Moment> {
         if self.renewal.under_way {
             return None;
         }
         let is_urgent = matches!(self.handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::FromDead(_))
             || self.record.rewrite == Rewrite::Due;
-        let by_age = || (!self.is_by_heartbeat()).then(|| self.lease.valid_from() + age.mul_f64(self.renewal.spread));
-        let due = if is_urgent { Some(Moment::ZERO) } else { by_age() };
-        due.map(|due| due.max(self.renewal.not_before))
+        if is_urgent {
+            return Some(self.renewal.not_before);
+        }
+        if self.is_by_heartbeat() {
+            return None;
+        }
+        let due = self.lease.valid_from() + age.mul_f64(self.renewal.spread);
+        Some(due.max(self.renewal.not_before))
     }
 
     pub(super) fn awaits_turn(&self) -> bool {
-        self.renewal.turn == Turn::Awaited
+        self.renewal.turn == RenewalTurn::Awaited
     }
 
     /// Ends the wait for its turn.
-    pub(super) fn has_turn(&mut self) {
-        self.renewal.turn = Turn::NotNeeded;
+    pub(super) fn stop_awaiting_turn(&mut self) {
+        self.renewal.turn = RenewalTurn::NotNeeded;
     }
 
     /// Returns how many renewals have failed in a row.
-    pub(super) fn failures(&self) -> u32 {
+    pub(super) fn renewal_failures(&self) -> u32 {
         self.renewal.failures
     }
 
@@ -264,27 +259,28 @@ impl OwnedLease {
     }
 
     /// Records that the renewal has ended with any outcome, and returns what to do next.
-    pub(super) fn end_renewal(&mut self) -> Next {
+    pub(super) fn end_renewal(&mut self) -> AfterRenewal {
         self.renewal.under_way = false;
         match self.disposition {
-            Disposition::Keep | Disposition::Drain { .. } => Next::Nothing,
-            Disposition::ReleaseNext { reason, .. } => Next::Release(reason),
-            Disposition::KeepNext => Next::Keep,
+            Disposition::Keep | Disposition::Drain { .. } => AfterRenewal::Nothing,
+            Disposition::ReleaseNext { reason, .. } => AfterRenewal::Release(reason),
+            Disposition::KeepNext => AfterRenewal::Keep,
         }
     }
 
     /// Records that the renewal has failed.
-    pub(super) fn postpone(&mut self, not_before: Moment) {
+    pub(super) fn postpone_renewal(&mut self, not_before: Moment) {
         self.renewal.not_before = not_before;
         self.renewal.failures = self.renewal.failures.saturating_add(1);
-        self.renewal.turn = Turn::Awaited;
+        self.renewal.turn = RenewalTurn::Awaited;
         if self.record.rewrite == Rewrite::UnderWay {
             self.record.rewrite = Rewrite::Due;
         }
     }
 
-    fn is_due_at_once(&mut self) {
-        (self.renewal.not_before, self.renewal.turn) = (Moment::ZERO, Turn::NotNeeded);
+    fn make_due_at_once(&mut self) {
+        self.renewal.not_before = Moment::ZERO;
+        self.renewal.turn = RenewalTurn::NotNeeded;
     }
 }
 
@@ -292,12 +288,12 @@ impl OwnedLease {
 impl OwnedLease {
     /// Records that another instance requested the partition: the record must say at once that the owner drains it.
     /// Returns whether the request is new.
-    pub(super) fn acknowledge(&mut self) -> bool {
+    pub(super) fn acknowledge_handoff(&mut self) -> bool {
         if self.is_handed_over() {
             return false;
         }
         self.handoff_request = HandoffRequest::AcknowledgmentDue;
-        self.is_due_at_once();
+        self.make_due_at_once();
         self.lease = self.lease.clone().acknowledging_handoff();
         true
     }
@@ -308,7 +304,7 @@ impl OwnedLease {
         if !self.is_handed_over() {
             self.lease = self.lease.clone().without_handoff_request();
             self.handoff_request = HandoffRequest::FromDead(requester.clone());
-            self.is_due_at_once();
+            self.make_due_at_once();
         }
     }
 
@@ -321,7 +317,7 @@ impl OwnedLease {
 /// Releases.
 impl OwnedLease {
     /// Plans the release for when the handler has stopped, or for this moment. Returns whether that is new.
-    pub(super) fn drain(&mut self, until: Moment, reason: ReleaseReason) -> bool {
+    pub(super) fn plan_drain(&mut self, until: Moment, reason: ReleaseReason) -> bool {
         let is_new = self.disposition == Disposition::Keep;
         if is_new {
             self.disposition = Disposition::Drain { until, reason };
@@ -404,12 +400,12 @@ impl OwnedLease {
     fn require_rewrite(&mut self, scope: LeaseScope) {
         self.lease = self.lease.clone().forcing_rewrite(scope);
         self.record.rewrite = Rewrite::Due;
-        self.is_due_at_once();
+        self.make_due_at_once();
     }
 }
 
-impl Record {
-    fn after(lease: &Lease, before: Option<Self>, kept_alive_by: KeptAliveBy) -> Self {
+impl LeaseRecord {
+    fn from_lease(lease: &Lease, before: Option<Self>, kept_alive_by: KeptAliveBy) -> Self {
         let scope = lease.record().scope;
         let is_covered = kept_alive_by.heartbeat.is_some_and(|heartbeat| heartbeat.first <= lease.valid_from());
         let rewrite = before.map(|record| record.rewrite).unwrap_or_default();
@@ -418,8 +414,7 @@ impl Record {
             Some(record) if rewrite != Rewrite::UnderWay => record.ambiguous,
             _ => !is_covered,
         };
-        let unchanged = before.filter(|_| rewrite != Rewrite::UnderWay);
-        let last_heartbeat = unchanged.and_then(|record| record.last_heartbeat);
+        let last_heartbeat = before.filter(|_| rewrite != Rewrite::UnderWay).and_then(|record| record.last_heartbeat);
         let rewrite = if rewrite == Rewrite::Due { Rewrite::Due } else { Rewrite::No };
         Self { scope, rewrite, ambiguous: ambiguous && scope == LeaseScope::Instance, last_heartbeat }
     }

@@ -10,8 +10,8 @@
 //! - A storage that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
 //!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
 //!   ends at shutdown, if a later incarnation of this owner is running
-//!   ([`ErrorKind::Replaced`](crate::ErrorKind::Replaced)), or if another application owns partitions in the other [name
-//!   case](crate::store::BlobNameCase) ([`ErrorKind::Config`](crate::ErrorKind::Config)).
+//!   ([`ErrorKind::Replaced`]), or if another application owns partitions in the other [name
+//!   case](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
 //! - Dropping the future of [`Balancer::run`] has the effect of a crash: nothing is released, and other instances wait
 //!   until the leases expire.
 //!
@@ -32,8 +32,6 @@
 //! listing. With the [lease scope](BalancerConfig::lease_scope) `Instance`, one heartbeat keeps all leases alive
 //! instead.
 
-#[allow(missing_docs, reason = "private, but for tests")]
-mod action;
 mod case_check;
 mod claims;
 mod config;
@@ -43,64 +41,62 @@ mod driver;
 mod events;
 mod handle;
 mod handoffs;
-#[allow(missing_docs, reason = "private, but for tests")]
-mod happened;
 mod heartbeat;
 mod lease;
 mod liveness;
 mod loads;
-mod note;
 mod pacing;
 mod partitions;
 mod release;
 mod renewals;
-mod requests;
-mod retries;
 #[allow(missing_docs, reason = "private, but for tests")]
 mod settings;
 mod snapshot;
 mod state;
-mod storage_health;
+#[allow(missing_docs, reason = "private, but for tests")]
+mod step;
 #[cfg(test)]
 mod tests;
-mod thread;
 
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Instrument;
 
-use crate::error::Result;
+use crate::clock::is_paused;
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 pub use crate::planner::{
     Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView, ReleaseReason,
 };
-use crate::random::seeded;
 use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
+use crate::util::rng_from_seed;
 
 pub use config::{BalancerConfig, OnLeaseExpiry};
 use driver::{Driver, Ports};
 use events::Events;
 pub use events::{DuplicateCause, OwnershipEvent};
-pub use handle::{BalancerHandle, LeftOwned};
+pub use handle::BalancerHandle;
+use handle::StorageHealth;
 pub use liveness::{BatchGuard, LivenessTracker, Stalled};
 pub use loads::LoadTracker;
-use settings::Settings;
+use settings::LoopSettings;
 pub use snapshot::{LeaseAge, Snapshot, Snapshots};
-use state::State;
-use storage_health::StorageHealth;
+use state::BalancerState;
+pub use step::LeftOwned;
 
 /// The state of a loop, its inputs and its outputs.
 #[cfg(feature = "testing")]
 #[allow(unused_imports, reason = "for the tests of this crate")]
 pub(crate) mod internal {
-    pub use super::action::{Action, Request};
-    pub use super::happened::{Command, Done, Happened};
-    pub use super::note::Note;
-    pub use super::settings::Settings;
-    pub use super::state::State;
+    pub use super::events::Note;
+    pub use super::settings::LoopSettings;
+    pub use super::state::BalancerState;
+    pub use super::step::{Action, Done, Happened, LoopCommand, StorageRequest};
 
     /// Sets how long the handlers of an application may take to stop, as a processor does, so that partitions are handed
     /// over. The application releases each partition when it reads
@@ -116,6 +112,9 @@ pub(crate) mod internal {
         balancer.with_drain(drain_timeout)
     }
 }
+
+/// The name of the thread of a loop.
+const THREAD_NAME: &str = "partition-balancer";
 
 /// The load-balancing loop of one instance.
 #[derive(Debug)]
@@ -133,17 +132,17 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if settings contradict each other, or if another loop or
+    /// [`ErrorKind::Config`] if settings contradict each other, or if another loop or
     /// processor uses this store or a clone of it. The message names the setting and the rule.
     pub fn new(
         store: GroupStore,
         config: BalancerConfig,
         partitions: watch::Receiver<Arc<[PartitionId]>>,
     ) -> Result<(Self, BalancerHandle)> {
-        config.check(&store)?;
+        config.validate(&store)?;
         let permit = store.loop_permit()?;
         let (orders, receiver) = mpsc::unbounded_channel();
-        let unknown = Snapshot::unknown(store.identity().owner.clone(), config.lease_scope);
+        let unknown = Snapshot::with_nothing_known(store.identity().owner.clone(), config.lease_scope);
         let (snapshot, watched) = watch::channel(Arc::new(unknown));
         let store = store.with_own_outages();
         let metrics = store.telemetry().metrics().clone();
@@ -172,7 +171,7 @@ impl Balancer {
 
     /// Returns the permit. It also ends if the caller drops this clone: use it if the end of the caller is the end of
     /// the loop, although the loop itself may be dropped later.
-    pub(crate) fn permit(&self) -> LoopPermit {
+    pub(crate) fn loop_permit(&self) -> LoopPermit {
         self.ports.permit.clone()
     }
 
@@ -180,7 +179,7 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if that leaves no time to renew.
+    /// [`ErrorKind::Config`] if that leaves no time to renew.
     pub(crate) fn with_drain(mut self, drain: Duration) -> Result<Self> {
         self.config.check_drain_timeout(&self.ports.store, drain)?;
         self.drain = drain;
@@ -188,7 +187,7 @@ impl Balancer {
     }
 
     /// Waits with further claims while a partition that was won has not been
-    /// [started](BalancerHandle::started): the caller reports each start.
+    /// [started](BalancerHandle::report_started): the caller reports each start.
     pub(crate) fn with_start_reports(mut self) -> Self {
         self.reports_starts = true;
         self
@@ -200,10 +199,10 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Replaced`](crate::ErrorKind::Replaced) if a later incarnation of this owner is running: stop
-    /// processing. [`ErrorKind::Config`](crate::ErrorKind::Config) if another application owns partitions in the other
+    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is running: stop
+    /// processing. [`ErrorKind::Config`] if another application owns partitions in the other
     /// [name case](crate::store::BlobNameCase): everything is released, and the message says what to do.
-    /// [`ErrorKind::Internal`](crate::ErrorKind::Internal) if an operation of the loop panicked.
+    /// [`ErrorKind::Internal`] if an operation of the loop panicked.
     pub async fn run(self) -> Result<()> {
         let span = self.ports.store.telemetry().span().clone();
         self.run_in_span().instrument(span).await
@@ -211,22 +210,79 @@ impl Balancer {
 
     async fn run_in_span(self) -> Result<()> {
         self.ports.storage_health.cycle_succeeded();
-        let settings = self.settings();
-        let writes_loads = matches!(settings.config.load_balancing_strategy, LoadBalancingStrategy::Weighted { .. });
-        let state = State::new(settings, seeded(self.config.seed)?);
-        Driver::new(self.ports, state, writes_loads).run().await
-    }
-
-    fn settings(&self) -> Settings {
-        let (store, config) = (&self.ports.store, self.config.clone());
-        Settings {
+        let store = &self.ports.store;
+        let settings = LoopSettings {
             this: store.identity().clone(),
             lease_durations: store.lease_durations(),
             request_timeout: store.request_timeout(),
             drain_timeout: self.drain,
             reports_starts: self.reports_starts,
             has_other_name_case: store.has_other_name_case(),
-            config,
+            config: self.config.clone(),
+        };
+        let writes_loads = matches!(settings.config.load_balancing_strategy, LoadBalancingStrategy::Weighted { .. });
+        let state = BalancerState::new(settings, rng_from_seed(self.config.seed)?);
+        Driver::new(self.ports, state, writes_loads).run().await
+    }
+
+    /// Like [`run`](Self::run), on a dedicated thread with its own runtime and its own connections, so that handlers
+    /// that block their runtime cannot prevent the loop from renewing leases. If this future or its runtime is dropped,
+    /// the loop ends without releasing anything.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend cannot
+    /// open new connections: use [`run`](Self::run).
+    pub async fn run_on_dedicated_thread(self) -> Result<()> {
+        let store = self.ports.store.with_new_connections()?;
+        self.run_on_thread_with(store).await
+    }
+
+    /// Runs the loop on a dedicated thread, where handlers that block their runtime do not delay it. Runs it on this
+    /// runtime if that is not possible: a paused clock applies to one runtime only, and a backend may have no connections
+    /// for another one.
+    pub(crate) async fn run_beside_handlers(self) -> Result<()> {
+        if is_paused() {
+            return self.run().await;
+        }
+        match self.ports.store.with_new_connections() {
+            Ok(store) => self.run_on_thread_with(store).await,
+            Err(error) => {
+                self.ports.store.telemetry().loop_not_on_thread(&error);
+                self.run().await
+            }
         }
     }
+
+    async fn run_on_thread_with(mut self, store: GroupStore) -> Result<()> {
+        self.ports.store = store;
+        // Ends with this future; the loop ends soon after.
+        let _permit = self.loop_permit();
+        let (report, ended) = oneshot::channel();
+        // Dropped with this future. The thread waits for that.
+        let (_alive, abandoned) = oneshot::channel::<()>();
+        let spawned = thread::Builder::new().name(THREAD_NAME.into()).spawn(move || {
+            let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(report.send(Err(no_thread(error)))),
+            };
+            let ended = runtime.block_on(async {
+                tokio::select! {
+                    ended = self.run() => Some(ended),
+                    _ = abandoned => None,
+                }
+            });
+            // The receiver is gone if the future was dropped.
+            let _ = ended.map(|ended| report.send(ended));
+            runtime.shutdown_background();
+        });
+        spawned.map_err(no_thread)?;
+        ended.await.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Internal, "internal error: the thread of the load-balancing loop panicked"))
+        })
+    }
+}
+
+fn no_thread(error: std::io::Error) -> Error {
+    Error::config("cannot spawn the thread of the load-balancing loop").with_source(error)
 }

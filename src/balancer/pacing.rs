@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::retries::back_off;
+use crate::backoff::Backoff;
 use crate::model::Moment;
 
 /// The longest wait, in intervals.
@@ -20,7 +20,7 @@ const MOST_FAILED_CLAIMS: u32 = 4;
 
 /// What a cycle found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum CycleFinding {
     /// Nothing new and nothing to do.
     Nothing,
     Change,
@@ -43,7 +43,7 @@ pub(super) struct Pacing {
     interval: Duration,
     longest: Duration,
     /// The last cycle; `None` while one is running, and before the first one.
-    ended: Option<Ended>,
+    ended: Option<CycleEnd>,
     /// How many cycles in a row found nothing new and nothing to do.
     calm: u32,
     /// How many cycles in a row have failed.
@@ -58,15 +58,15 @@ pub(super) struct Pacing {
 
 /// The end of a cycle.
 #[derive(Clone, Copy, Debug)]
-struct Ended {
+struct CycleEnd {
     at: Moment,
-    outcome: Outcome,
+    outcome: CycleOutcome,
     /// A number from 0 to 1, which spreads the cycles of instances that started together.
     jitter: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Outcome {
+enum CycleOutcome {
     /// There has been no cycle yet.
     Begun,
     /// The first partition may become claimable at this moment: the lease of another instance expires, unless it is
@@ -93,23 +93,22 @@ impl Pacing {
     }
 
     /// Returns when the next cycle begins; `None` while one is running.
-    pub(super) fn due(&self) -> Option<Moment> {
-        let Ended { at, outcome, jitter } = self.ended?;
+    pub(super) fn next_cycle_at(&self) -> Option<Moment> {
+        let CycleEnd { at, outcome, jitter } = self.ended?;
         Some(match outcome {
-            Outcome::Begun => at,
-            Outcome::Failed { wait, asked } => at + wait.max(asked),
-            Outcome::Succeeded { next_claimable } => {
-                let usual = at + self.pause(jitter);
-                let after =
-                    |expiry: Moment| expiry.max(at + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter);
-                next_claimable.map_or(usual, |expiry| usual.min(after(expiry)))
+            CycleOutcome::Begun => at,
+            CycleOutcome::Failed { wait, asked } => at + wait.max(asked),
+            CycleOutcome::Succeeded { next_claimable } => {
+                let usual = at + self.steady_wait(jitter);
+                let Some(claimable) = next_claimable else { return Some(usual) };
+                usual.min(claimable.max(at + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter))
             }
         })
     }
 
     /// Makes the next cycle due now.
-    pub(super) fn begin(&mut self, now: Moment) {
-        self.ended = Some(Ended { at: now, outcome: Outcome::Begun, jitter: 0.0 });
+    pub(super) fn begin_now(&mut self, now: Moment) {
+        self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Begun, jitter: 0.0 });
     }
 
     /// Records that a cycle is running.
@@ -122,19 +121,19 @@ impl Pacing {
     pub(super) fn cycle_succeeded(
         &mut self,
         now: Moment,
-        found: Found,
+        found: CycleFinding,
         took: Duration,
         next_claimable: Option<Moment>,
         jitter: f64,
     ) {
-        self.calm = if found == Found::Nothing { (self.calm + 1).min(LONGEST) } else { 0 };
+        self.calm = if found == CycleFinding::Nothing { (self.calm + 1).min(LONGEST) } else { 0 };
         self.failures = 0;
-        self.claims = found == Found::Unowned;
+        self.claims = found == CycleFinding::Unowned;
         if !self.claims {
             self.claim_won();
         }
         self.short = (self.short / 2).max(SHORTEST).max(REST * took).min(self.interval);
-        self.ended = Some(Ended { at: now, outcome: Outcome::Succeeded { next_claimable }, jitter });
+        self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Succeeded { next_claimable }, jitter });
     }
 
     /// Records that a cycle failed, and returns the wait before the next one. The first wait is short, because the
@@ -142,18 +141,18 @@ impl Pacing {
     pub(super) fn cycle_failed(&mut self, now: Moment, first: Duration, throttled: Throttled, jitter: f64) -> Duration {
         self.calm = 0;
         self.claim_failed();
-        let wait = back_off(self.failures, first, self.longest).mul_f64(1.0 - jitter / 10.0);
+        let wait = Backoff::new(first, self.longest).wait_after(self.failures).mul_f64(1.0 - jitter / 10.0);
         self.failures = self.failures.saturating_add(1);
         let asked = match throttled {
             Throttled::No => Duration::ZERO,
             Throttled::Asked(asked) => asked.max(self.interval.mul_f64(1.0 + jitter / 10.0)),
         };
-        self.ended = Some(Ended { at: now, outcome: Outcome::Failed { wait, asked }, jitter });
+        self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Failed { wait, asked }, jitter });
         wait.max(asked)
     }
 
     /// Returns whether the last cycle claimed an unowned partition, so that the wait after it is short.
-    pub(super) fn claims(&self) -> bool {
+    pub(super) fn claims_unowned(&self) -> bool {
         self.claims
     }
 
@@ -170,32 +169,28 @@ impl Pacing {
 
     /// Records that something changed: the next cycle comes no later than one interval after the last one, if the server
     /// did not ask for a longer wait.
-    pub(super) fn disturb(&mut self) {
+    pub(super) fn bring_forward(&mut self) {
         self.calm = 0;
-        let usual = self.pause(0.0);
-        if let Some(Ended { outcome: Outcome::Failed { wait, .. }, .. }) = &mut self.ended {
+        let usual = self.steady_wait(0.0);
+        if let Some(CycleEnd { outcome: CycleOutcome::Failed { wait, .. }, .. }) = &mut self.ended {
             *wait = usual.min(*wait);
         }
     }
 
     /// Returns the wait of the steady state. The jitter makes it up to a tenth longer; if that exceeds the limit, the
     /// wait is up to a tenth shorter than the limit. Instances that started together then do not list together forever.
-    pub(super) fn pause(&self, jitter: f64) -> Duration {
+    pub(super) fn steady_wait(&self, jitter: f64) -> Duration {
         if self.claims {
-            return self.short_pause(jitter);
+            // Up to a quarter longer than the shortest wait, for the same reason.
+            return self.short_wait().mul_f64(1.0 + jitter / 4.0).min(self.interval.mul_f64(1.0 + jitter / 10.0));
         }
         let longer = (self.interval * self.calm.clamp(1, LONGEST)).mul_f64(1.0 + jitter / 10.0);
         if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }
     }
 
+    /// Returns the shortest wait between two claims.
     fn short_wait(&self) -> Duration {
-        back_off(self.failed_claims, self.short, self.interval)
-    }
-
-    /// Returns the wait between two claims: up to a quarter longer than the shortest one, so that instances that started
-    /// together do not list together.
-    fn short_pause(&self, jitter: f64) -> Duration {
-        self.short_wait().mul_f64(1.0 + jitter / 4.0).min(self.interval.mul_f64(1.0 + jitter / 10.0))
+        Backoff::new(self.short, self.interval).wait_after(self.failed_claims)
     }
 }
 
@@ -212,7 +207,7 @@ mod tests {
     const END: Moment = Duration::from_secs(1000);
 
     impl Pacing {
-        fn finds(&mut self, found: Found) {
+        fn finds(&mut self, found: CycleFinding) {
             self.cycle_succeeded(END, found, Duration::ZERO, None, 0.0);
         }
 
@@ -222,7 +217,7 @@ mod tests {
 
         /// Returns the wait after the last cycle.
         fn wait(&self) -> Duration {
-            self.due().unwrap().checked_sub(END).unwrap()
+            self.next_cycle_at().unwrap().checked_sub(END).unwrap()
         }
     }
 
@@ -231,14 +226,14 @@ mod tests {
         let mut pacing = Pacing::new(seconds(10), seconds(120));
         let pauses: Vec<_> = (0..5)
             .map(|_| {
-                pacing.finds(Found::Nothing);
+                pacing.finds(CycleFinding::Nothing);
                 pacing.wait()
             })
             .collect();
         assert_eq!(pauses, [10, 20, 30, 30, 30].map(seconds));
-        pacing.disturb();
+        pacing.bring_forward();
         assert_eq!(pacing.wait(), seconds(10));
-        assert_eq!(pacing.pause(0.5), Duration::from_millis(10_500));
+        assert_eq!(pacing.steady_wait(0.5), Duration::from_millis(10_500));
     }
 
     #[test]
@@ -253,7 +248,7 @@ mod tests {
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30].map(seconds));
         assert_eq!(pacing.cycle_failed(END, seconds(1), Throttled::No, 0.5), Duration::from_millis(28_500));
-        pacing.finds(Found::Change);
+        pacing.finds(CycleFinding::Change);
         assert_eq!(pacing.fails(), seconds(1));
     }
 
@@ -262,7 +257,7 @@ mod tests {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         for (asked, expected) in [(0, 10), (5, 10), (25, 25)] {
             assert_eq!(pacing.cycle_failed(END, seconds(1), Throttled::Asked(seconds(asked)), 0.0), seconds(expected));
-            pacing.disturb();
+            pacing.bring_forward();
             assert_eq!(pacing.wait(), seconds(expected), "no change shortens it");
         }
     }
@@ -274,7 +269,7 @@ mod tests {
             pacing.fails();
         }
         assert_eq!(pacing.wait(), seconds(30));
-        pacing.disturb();
+        pacing.bring_forward();
         assert_eq!(pacing.wait(), seconds(10));
     }
 
@@ -282,7 +277,7 @@ mod tests {
     fn waits_stay_within_interval_and_half_a_lease() {
         for (interval, lease_duration, longest) in [(10, 60, 30), (10, 40, 20), (10, 30, 15), (20, 60, 30)] {
             let mut pacing = Pacing::new(seconds(interval), seconds(lease_duration));
-            (0..9).for_each(|_| pacing.finds(Found::Nothing));
+            (0..9).for_each(|_| pacing.finds(CycleFinding::Nothing));
             assert_eq!(pacing.wait(), seconds(longest), "{interval} {lease_duration}");
         }
     }
@@ -290,18 +285,18 @@ mod tests {
     #[test]
     fn waits_between_claims_are_short() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        pacing.finds(Found::Unowned);
-        assert!(pacing.claims());
-        assert_eq!((pacing.pause(0.0), pacing.pause(1.0)), (seconds(1), Duration::from_millis(1250)));
-        pacing.finds(Found::Change);
-        assert_eq!((pacing.claims(), pacing.pause(0.0)), (false, seconds(10)));
+        pacing.finds(CycleFinding::Unowned);
+        assert!(pacing.claims_unowned());
+        assert_eq!((pacing.steady_wait(0.0), pacing.steady_wait(1.0)), (seconds(1), Duration::from_millis(1250)));
+        pacing.finds(CycleFinding::Change);
+        assert_eq!((pacing.claims_unowned(), pacing.steady_wait(0.0)), (false, seconds(10)));
     }
 
     #[test]
     fn waits_between_claims_grow_with_slow_storage() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         let mut after = |took| {
-            pacing.cycle_succeeded(END, Found::Unowned, Duration::from_millis(took), None, 0.0);
+            pacing.cycle_succeeded(END, CycleFinding::Unowned, Duration::from_millis(took), None, 0.0);
             pacing.wait()
         };
         assert_eq!([100, 500, 2000, 9000].map(&mut after), [1, 2, 8, 10].map(seconds));
@@ -311,13 +306,13 @@ mod tests {
     #[test]
     fn each_failed_claim_doubles_the_wait_for_the_next() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        pacing.finds(Found::Unowned);
+        pacing.finds(CycleFinding::Unowned);
         let waits = [(); 5].map(|()| {
             pacing.claim_failed();
             pacing.wait()
         });
         assert_eq!(waits, [2, 4, 8, 10, 10].map(seconds));
-        pacing.finds(Found::Unowned);
+        pacing.finds(CycleFinding::Unowned);
         let waits = [(); 4].map(|()| {
             pacing.claim_won();
             pacing.wait()
@@ -325,7 +320,7 @@ mod tests {
         assert_eq!(waits, [8, 4, 2, 1].map(seconds));
         pacing.fails();
         pacing.fails();
-        pacing.finds(Found::Unowned);
+        pacing.finds(CycleFinding::Unowned);
         assert_eq!(pacing.wait(), seconds(4), "listings that failed count, too");
     }
 
@@ -333,11 +328,11 @@ mod tests {
     #[test]
     fn nothing_postpones_a_cycle_for_ever() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        for found in [Found::Nothing, Found::Change, Found::Unowned] {
+        for found in [CycleFinding::Nothing, CycleFinding::Change, CycleFinding::Unowned] {
             pacing.finds(found);
             for _ in 0..1000 {
                 pacing.claim_failed();
-                pacing.disturb();
+                pacing.bring_forward();
             }
             assert_eq!(pacing.wait(), seconds(10), "{found:?}");
         }
@@ -346,16 +341,16 @@ mod tests {
     #[test]
     fn short_intervals_are_never_exceeded() {
         let mut pacing = Pacing::new(Duration::from_millis(20), seconds(60));
-        pacing.cycle_succeeded(END, Found::Unowned, seconds(1), None, 0.0);
+        pacing.cycle_succeeded(END, CycleFinding::Unowned, seconds(1), None, 0.0);
         assert_eq!(pacing.wait(), Duration::from_millis(20));
     }
 
     #[test]
     fn the_next_cycle_waits_for_an_expiry() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        (0..5).for_each(|_| pacing.finds(Found::Nothing));
+        (0..5).for_each(|_| pacing.finds(CycleFinding::Nothing));
         let until = |mut pacing: Pacing, expiry, jitter| {
-            pacing.cycle_succeeded(END, Found::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
+            pacing.cycle_succeeded(END, CycleFinding::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
             pacing
         };
         assert_eq!([0, 1, 7, 29, 31].map(|expiry| until(pacing, expiry, 0.0).wait()), [1, 1, 7, 29, 30].map(seconds));
@@ -368,12 +363,12 @@ mod tests {
     #[test]
     fn no_cycle_is_due_while_one_is_running() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        assert_eq!(pacing.due(), None);
-        pacing.begin(END);
-        assert_eq!(pacing.due(), Some(END));
+        assert_eq!(pacing.next_cycle_at(), None);
+        pacing.begin_now(END);
+        assert_eq!(pacing.next_cycle_at(), Some(END));
         pacing.cycle_begins();
-        pacing.disturb();
-        assert_eq!(pacing.due(), None);
+        pacing.bring_forward();
+        assert_eq!(pacing.next_cycle_at(), None);
     }
 
     /// Each jitter results in a different wait, also in the steady state, and no wait exceeds the limit.
@@ -382,11 +377,11 @@ mod tests {
         for (interval, lease_duration, longest) in [(10, 60, 30), (10, 40, 20), (20, 60, 30)] {
             let mut pacing = Pacing::new(seconds(interval), seconds(lease_duration));
             for calm in 0..5 {
-                let pauses: BTreeSet<_> = (0..10).map(|jitter| pacing.pause(f64::from(jitter) / 10.0)).collect();
+                let pauses: BTreeSet<_> = (0..10).map(|jitter| pacing.steady_wait(f64::from(jitter) / 10.0)).collect();
                 assert_eq!(pauses.len(), 10, "{interval} {lease_duration} after {calm}");
                 assert!(pauses.last() <= Some(&seconds(longest)), "{pauses:?}");
                 assert!(pauses.first() >= Some(&seconds(interval)), "{pauses:?}");
-                pacing.finds(Found::Nothing);
+                pacing.finds(CycleFinding::Nothing);
             }
         }
     }

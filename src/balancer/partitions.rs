@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use super::handle::LeftOwned;
 use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
-use super::retries::Turns;
+use super::step::LeftOwned;
 use crate::error::Error;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
-use crate::planner::{ClaimReason, PartitionOwner, ReleaseReason, View};
+use crate::planner::{ClaimReason, ReleaseReason};
 use crate::store::Lease;
 use crate::store::handoff::Handoff;
 
@@ -45,22 +44,26 @@ pub(super) struct PendingHandoff {
 /// Why a partition is not claimed for a while. Without this wait, one blob that cannot be written would take up the
 /// claim of every cycle.
 #[derive(Debug)]
-struct Setback {
-    failures: u32,
-    until: Moment,
+pub(super) struct Setback {
+    pub(super) failures: u32,
+    pub(super) until: Moment,
     /// Why the storage did not decide about the last claim.
-    error: Option<Arc<Error>>,
+    pub(super) error: Option<Arc<Error>>,
 }
 
 /// How long the start of a partition may take before nothing more is claimed. A runtime that works needs milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(2);
+
+/// While no renewal succeeds, at least this many are tried per lease duration, so that even an instance with few leases
+/// detects a recovered storage before they expire.
+const LEAST_PER_LEASE_DURATION: u32 = 8;
 
 /// What this instance does with each partition. Partitions without an entry are not in use.
 #[derive(Debug)]
 pub(super) struct Partitions {
     pub(super) activities: BTreeMap<PartitionId, Activity>,
     /// Partitions that must not be claimed now, whether they have an activity or not.
-    setbacks: BTreeMap<PartitionId, Setback>,
+    pub(super) setbacks: BTreeMap<PartitionId, Setback>,
     pub(super) kept_alive_by: KeptAliveBy,
     pub(super) turns: Turns,
     /// What the loop has left owned at its end, as far as it is known.
@@ -78,14 +81,14 @@ impl Partitions {
         }
     }
 
-    pub(super) fn owned(&self) -> impl Iterator<Item = (&PartitionId, &OwnedLease)> {
+    pub(super) fn list_owned(&self) -> impl Iterator<Item = (&PartitionId, &OwnedLease)> {
         self.activities.iter().filter_map(|(partition, activity)| match activity {
             Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
-    pub(super) fn owned_mut(&mut self) -> impl Iterator<Item = (&PartitionId, &mut OwnedLease)> {
+    pub(super) fn list_owned_mut(&mut self) -> impl Iterator<Item = (&PartitionId, &mut OwnedLease)> {
         self.activities.iter_mut().filter_map(|(partition, activity)| match activity {
             Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
@@ -100,20 +103,16 @@ impl Partitions {
     }
 
     /// Returns the lease of a partition, if it still has this epoch.
-    pub(super) fn get_of(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut OwnedLease> {
+    pub(super) fn get_with_epoch(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut OwnedLease> {
         match self.activities.get_mut(partition) {
             Some(Activity::Owned(owned)) if owned.epoch() == epoch => Some(owned),
             _ => None,
         }
     }
 
-    pub(super) fn holds_nothing(&self) -> bool {
-        self.owned().next().is_none()
-    }
-
     /// Returns whether a lease of this instance is valid: other instances see that it is alive.
     pub(super) fn has_valid_lease(&self, context: &Context) -> bool {
-        self.owned()
+        self.list_owned()
             .any(|(_, owned)| context.now < owned.valid_from(self.kept_alive_by) + context.settings.lease_duration())
     }
 
@@ -123,50 +122,39 @@ impl Partitions {
     }
 
     /// Returns the owned partitions, with the epoch of each.
-    pub(super) fn epochs(&self) -> Vec<(PartitionId, i64)> {
-        self.owned().map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
-    }
-
-    /// Returns the owned partitions that are to be processed, with the epoch of each.
-    pub(super) fn kept(&self) -> BTreeMap<PartitionId, i64> {
-        let kept = self.owned().filter(|(_, owned)| owned.is_kept());
-        kept.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
+    pub(super) fn list_epochs(&self) -> Vec<(PartitionId, i64)> {
+        self.list_owned().map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
     /// Returns the partitions whose processing must stop, and those that are being released, with the reason of each.
-    pub(super) fn released(&self) -> BTreeMap<PartitionId, ReleaseReason> {
-        let reason = |activity: &Activity| match activity {
-            Activity::Owned(owned) => owned.release_reason(),
-            Activity::Releasing(reason) => Some(*reason),
-            _ => None,
-        };
-        self.activities
-            .iter()
-            .filter_map(|(partition, activity)| Some((partition.clone(), reason(activity)?)))
-            .collect()
+    pub(super) fn release_reasons(&self) -> BTreeMap<PartitionId, ReleaseReason> {
+        let released = self.activities.iter().filter_map(|(partition, activity)| {
+            let reason = match activity {
+                Activity::Owned(owned) => owned.release_reason()?,
+                Activity::Releasing(reason) => *reason,
+                _ => return None,
+            };
+            Some((partition.clone(), reason))
+        });
+        released.collect()
     }
 
     /// Returns the partitions that this instance has requested, with their owners.
-    pub(super) fn requested_handoffs(&self) -> BTreeMap<PartitionId, OwnerId> {
-        let owner = |activity: &Activity| Some(handoff_in(activity)?.handoff.owner().clone());
-        self.activities.iter().filter_map(|(partition, activity)| Some((partition.clone(), owner(activity)?))).collect()
-    }
-
-    /// Returns whether this instance has requested a partition, or is about to.
-    pub(super) fn awaits_handoff(&self, partition: &PartitionId) -> bool {
-        let activity = self.activities.get(partition);
-        activity
-            .is_some_and(|activity| matches!(activity, Activity::RequestingHandoff) || handoff_in(activity).is_some())
+    pub(super) fn owners_of_requested(&self) -> BTreeMap<PartitionId, OwnerId> {
+        let requested = self.activities.iter().filter_map(|(partition, activity)| match activity {
+            Activity::AwaitingHandoff(pending) | Activity::Claiming { handoff: Some(pending), .. } => {
+                Some((partition.clone(), pending.handoff.owner().clone()))
+            }
+            _ => None,
+        });
+        requested.collect()
     }
 
     /// Returns whether the start of a partition is overdue.
     pub(super) fn is_start_overdue(&self, now: Moment) -> bool {
         let Some(limit) = now.checked_sub(START_LIMIT) else { return false };
-        self.owned().any(|(_, owned)| owned.awaits_start_since(limit))
-    }
-
-    pub(super) fn is_claiming(&self, partition: &PartitionId) -> bool {
-        matches!(self.activities.get(partition), Some(Activity::Claiming { .. }))
+        self.list_owned()
+            .any(|(_, owned)| owned.is_kept() && owned.not_started_since.is_some_and(|since| since <= limit))
     }
 
     /// Returns whether a claim of a partition that was unowned is under way, except for those that keep failing.
@@ -186,17 +174,15 @@ impl Partitions {
     /// Returns the partitions that must not be claimed now: an operation on them is under way, or an attempt failed not
     /// long ago.
     pub(super) fn not_to_claim(&self, now: Moment) -> impl Iterator<Item = &PartitionId> {
-        let is_busy = |activity: &Activity| {
+        let busy = self.activities.iter().filter(|(_, activity)| {
             matches!(activity, Activity::RequestingHandoff | Activity::Claiming { .. } | Activity::Releasing(_))
-        };
-        let busy =
-            self.activities.iter().filter(move |(_, activity)| is_busy(activity)).map(|(partition, _)| partition);
+        });
         let set_back = self.setbacks.iter().filter(move |(_, setback)| setback.until > now);
-        busy.chain(set_back.map(|(partition, _)| partition))
+        busy.map(|(partition, _)| partition).chain(set_back.map(|(partition, _)| partition))
     }
 
     /// Returns the partitions whose last claims failed because of the storage, and the last error of each.
-    pub(super) fn unclaimable(&self) -> impl Iterator<Item = (&PartitionId, &Arc<Error>)> {
+    pub(super) fn failing_claims(&self) -> impl Iterator<Item = (&PartitionId, &Arc<Error>)> {
         let failing = self.setbacks.iter().filter(|(partition, _)| self.keeps_failing(partition));
         failing.filter_map(|(partition, setback)| Some((partition, setback.error.as_ref()?)))
     }
@@ -210,42 +196,17 @@ impl Partitions {
         error: Option<Arc<Error>>,
     ) {
         let failures = self.setbacks.get(partition).map_or(0, |setback| setback.failures);
-        let until = context.now + context.settings.set_back(failures, at_least);
+        let until = context.now + context.settings.setback_wait(failures, at_least);
         self.setbacks.insert(partition.clone(), Setback { failures: failures.saturating_add(1), until, error });
     }
 
-    /// Records that another writer has won a partition. Usually the next listing shows its owner, and until then it is
-    /// not avoided. If it was lost before and still has no owner, its next claim is postponed.
-    pub(super) fn lost_claim(&mut self, context: &Context, partition: &PartitionId) {
-        if self.setbacks.contains_key(partition) {
-            self.set_back(context, partition, Duration::ZERO, None);
-        } else {
-            self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now, error: None });
-        }
-    }
-
-    /// Returns when the first partition may be claimed again.
-    pub(super) fn next_setback_end(&self, now: Moment) -> Option<Moment> {
-        self.setbacks.values().map(|setback| setback.until).filter(|until| *until > now).min()
-    }
-
-    /// Forgets the setbacks that are over, of the partitions that have a live owner.
-    pub(super) fn end_setbacks_of_owned(&mut self, view: &View<'_>, now: Moment) {
-        self.setbacks.retain(|partition, setback| {
-            let is_owned = matches!(view.owner(partition), Some(PartitionOwner::This | PartitionOwner::Other(_)));
-            setback.until > now || !is_owned
-        });
-    }
-
-    /// Allows claims of a partition again, because the storage has decided about it.
-    pub(super) fn end_setback(&mut self, partition: &PartitionId) {
-        self.setbacks.remove(partition);
-    }
-
     /// Adds a lease that was won or renewed.
-    pub(super) fn add(&mut self, context: &mut Context, lease: Lease) {
-        let renewed =
-            Renewed { at: context.now, spread: 1.0 - context.chance() / 10.0, pause: context.settings.retry_pause() };
+    pub(super) fn add_lease(&mut self, context: &mut Context, lease: Lease) {
+        let renewed = Renewed {
+            at: context.now,
+            spread: 1.0 - context.random_chance() / 10.0,
+            pause: context.settings.retry_pause(),
+        };
         let partition = lease.partition().clone();
         let owned = OwnedLease::new(lease, self.get(&partition), renewed, self.kept_alive_by);
         self.activities.insert(partition, Activity::Owned(owned));
@@ -254,8 +215,8 @@ impl Partitions {
 
     /// Ends the waits of failed renewals for their turns, because the storage responded to a claim or a renewal.
     pub(super) fn storage_responds(&mut self) {
-        if self.turns.clear() {
-            self.owned_mut().for_each(|(_, owned)| owned.has_turn());
+        if self.turns.record_success() {
+            self.list_owned_mut().for_each(|(_, owned)| owned.stop_awaiting_turn());
         }
     }
 
@@ -267,57 +228,40 @@ impl Partitions {
 
 /// What depends on all leases together.
 impl Partitions {
-    /// Returns when the next renewal is due, if each lease is renewed at this age.
-    pub(super) fn next_due(&self, age: Duration) -> Option<Moment> {
-        let turn = |owned: &OwnedLease| if owned.awaits_turn() { self.turns.next() } else { Moment::ZERO };
-        self.owned().filter_map(|(_, owned)| Some(owned.due(age)?.max(turn(owned)))).min()
-    }
-
-    /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
-    pub(super) fn greatest_age(&self, now: Moment) -> Duration {
-        let ages = self.owned().map(|(_, owned)| now.saturating_sub(owned.valid_from(self.kept_alive_by)));
-        ages.max().unwrap_or_default()
-    }
-
-    /// Returns when the first lease is older than this.
-    pub(super) fn next_lease_expiry(&self, lifetime: Duration) -> Option<Moment> {
-        self.owned().map(|(_, owned)| owned.valid_from(self.kept_alive_by) + lifetime).min()
-    }
-
-    /// Returns when the first partition must be released although its handler has not stopped.
-    pub(super) fn next_overdue(&self) -> Option<Moment> {
-        self.owned().filter_map(|(_, owned)| owned.overdue_at()).min()
-    }
-
-    /// Returns when the first handoff must be polled.
-    pub(super) fn next_poll(&self) -> Option<Moment> {
-        let next = |activity: &Activity| match activity {
+    /// Returns when the first partition needs something: a renewal, the end of its lease, a release although its handler
+    /// has not stopped, or a poll of its handoff.
+    pub(super) fn next_wake(&self, context: &Context) -> Option<Moment> {
+        let age = context.renewal_age();
+        let lifetime = context.settings.lease_lifetime();
+        let moments = self.activities.values().filter_map(|activity| match activity {
+            Activity::Owned(owned) => {
+                let turn = if owned.awaits_turn() { self.turns.next() } else { Moment::ZERO };
+                let renewal = owned.renewal_due_at(age).map(|due| due.max(turn));
+                let expiry = lifetime.map(|lifetime| owned.valid_from(self.kept_alive_by) + lifetime);
+                [renewal, expiry, owned.overdue_at()].into_iter().flatten().min()
+            }
             Activity::AwaitingHandoff(pending) => pending.next,
             _ => None,
-        };
-        self.activities.values().filter_map(next).min()
+        });
+        moments.min()
     }
 
     /// Returns whether the heartbeat of this instance keeps any lease alive, by the records.
     pub(super) fn any_by_heartbeat(&self) -> bool {
-        self.owned().any(|(_, owned)| owned.is_by_heartbeat())
-    }
-
-    /// Returns whether the last heartbeat was sent less than `lifetime` ago.
-    pub(super) fn has_heartbeat(&self, lifetime: Duration, now: Moment) -> bool {
-        self.kept_alive_by.heartbeat.is_some_and(|heartbeat| now < heartbeat.last + lifetime)
+        self.list_owned().any(|(_, owned)| owned.is_by_heartbeat())
     }
 
     /// Returns whether a new claim would be kept alive.
     pub(super) fn may_claim(&self, context: &Context) -> bool {
-        self.kept_alive_by.scope == LeaseScope::Partition
-            || self.has_heartbeat(context.settings.lease_duration(), context.now)
+        let KeptAliveBy { scope, heartbeat } = self.kept_alive_by;
+        scope == LeaseScope::Partition
+            || heartbeat.is_some_and(|heartbeat| context.now < heartbeat.last + context.settings.lease_duration())
     }
 
     /// Sets what keeps the leases alive from now on. Leases whose records differ are due for renewal.
     pub(super) fn set_scope(&mut self, scope: LeaseScope) {
         self.kept_alive_by.scope = scope;
-        self.owned_mut().for_each(|(_, owned)| owned.set_scope(scope));
+        self.list_owned_mut().for_each(|(_, owned)| owned.set_scope(scope));
     }
 
     /// Records that a heartbeat was written, by a request that was sent at this moment.
@@ -325,14 +269,14 @@ impl Partitions {
         let first = self.kept_alive_by.heartbeat.map_or(sent, |heartbeat| heartbeat.first);
         self.kept_alive_by.heartbeat = Some(HeartbeatSince { first, last: sent });
         let scope = self.kept_alive_by.scope;
-        self.owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
+        self.list_owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
     /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other instances
     /// may have taken over the leases that it kept alive, or may be about to.
     pub(super) fn heartbeat_invalid(&mut self) {
         self.kept_alive_by.heartbeat = None;
-        self.owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
+        self.list_owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }
 }
 
@@ -344,9 +288,56 @@ pub(super) fn is_in_use(activity: &Activity) -> bool {
     }
 }
 
-fn handoff_in(activity: &Activity) -> Option<&PendingHandoff> {
-    match activity {
-        Activity::AwaitingHandoff(pending) | Activity::Claiming { handoff: Some(pending), .. } => Some(pending),
-        _ => None,
+/// Lets one failed renewal at a time be retried while none succeeds: as many per lease duration as there are leases. In
+/// the steady state, each lease is renewed twice in that time.
+#[derive(Debug, Default)]
+pub(super) struct Turns {
+    next: Moment,
+    /// Whether a renewal waits for its turn.
+    any_waits: bool,
+}
+
+impl Turns {
+    /// Records that a renewal has failed, and waits for its turn.
+    pub(super) fn await_turn(&mut self) {
+        self.any_waits = true;
+    }
+
+    /// Returns when the next turn begins.
+    pub(super) fn next(&self) -> Moment {
+        self.next
+    }
+
+    /// Takes the turn now, for one of this many leases.
+    pub(super) fn take_turn(&mut self, now: Moment, leases: usize, lease_duration: Duration) {
+        let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_LEASE_DURATION);
+        self.next = now + lease_duration / leases;
+    }
+
+    /// Records that a renewal succeeded. Returns whether others had waited.
+    pub(super) fn record_success(&mut self) -> bool {
+        self.next = Moment::ZERO;
+        std::mem::take(&mut self.any_waits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn each_lease_has_a_turn_per_lease_duration() {
+        for (leases, expected) in [(256, 256), (8, 8), (1, 8)] {
+            let (mut turns, mut taken) = (Turns::default(), 0);
+            while turns.next() < seconds(60) {
+                turns.take_turn(turns.next(), leases, seconds(60));
+                taken += 1;
+            }
+            assert_eq!(taken, expected, "{leases}");
+        }
     }
 }

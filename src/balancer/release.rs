@@ -3,13 +3,11 @@
 
 use std::time::Duration;
 
-use super::action::Request;
-use super::context::{Context, Phase};
-use super::events::{DuplicateCause, OwnershipEvent};
-use super::handle::LeftOwned;
+use super::context::{Context, LoopPhase};
+use super::events::{DuplicateCause, Note, OwnershipEvent};
 use super::lease::OwnedLease;
-use super::note::Note;
-use super::partitions::{Activity, Partitions, is_in_use};
+use super::partitions::{Activity, Partitions};
+use super::step::StorageRequest;
 use crate::model::{OwnerId, PartitionId};
 use crate::planner::{PartitionOwner, ReleaseReason};
 use crate::store::{ClaimOutcome, ReleaseOutcome};
@@ -18,27 +16,33 @@ use crate::telemetry::StorageOperation;
 impl Partitions {
     /// Releases a partition that may be in processing: when its task reports that it has stopped, or when the time for
     /// that is over.
-    pub(super) fn drain(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, reason: ReleaseReason) {
-        if context.settings.drain_timeout.is_zero() {
-            return self.release(context, partition, epoch, reason);
-        }
-        let until = context.now + context.settings.time_to_stop();
-        if self.get_of(partition, epoch).is_some_and(|owned| owned.drain(until, reason)) {
-            context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
-            context.change();
-        }
-    }
-
-    /// Releases a partition that is not processed.
-    pub(super) fn release(
+    pub(super) fn drain_partition(
         &mut self,
         context: &mut Context,
         partition: &PartitionId,
         epoch: i64,
         reason: ReleaseReason,
     ) {
-        if self.get_of(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
-            context.emit(OwnershipEvent::Releasing { partition: partition.clone(), reason });
+        if context.settings.drain_timeout.is_zero() {
+            return self.release_partition(context, partition, epoch, reason);
+        }
+        let until = context.now + context.settings.time_to_stop();
+        if self.get_with_epoch(partition, epoch).is_some_and(|owned| owned.plan_drain(until, reason)) {
+            context.push_event(OwnershipEvent::Releasing { partition: partition.clone(), reason });
+            context.refresh_snapshot();
+        }
+    }
+
+    /// Releases a partition that is not processed.
+    pub(super) fn release_partition(
+        &mut self,
+        context: &mut Context,
+        partition: &PartitionId,
+        epoch: i64,
+        reason: ReleaseReason,
+    ) {
+        if self.get_with_epoch(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
+            context.push_event(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             self.send_release(context, partition, epoch, reason);
         }
     }
@@ -52,18 +56,18 @@ impl Partitions {
         epoch: i64,
         reason: ReleaseReason,
     ) {
-        let Some(owned) = self.get_of(partition, epoch) else { return };
-        context.change();
+        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
+        context.refresh_snapshot();
         if owned.is_renewing() {
             return owned.release_next(reason);
         }
         let settings = &context.settings;
         let until = match context.phase {
-            Phase::Draining | Phase::Ending(_) => None,
-            Phase::Running if owned.is_handed_over() => Some(context.now + settings.lease_duration()),
-            Phase::Running => Some(context.now + settings.release_limit()),
+            LoopPhase::Draining | LoopPhase::Ending(_) => None,
+            LoopPhase::Running if owned.is_handed_over() => Some(context.now + settings.lease_duration()),
+            LoopPhase::Running => Some(context.now + settings.release_limit()),
         };
-        context.request(Request::Release { lease: owned.lease().clone(), until });
+        context.push_request(StorageRequest::Release { lease: owned.lease().clone(), until });
         self.activities.insert(partition.clone(), Activity::Releasing(reason));
     }
 
@@ -76,20 +80,21 @@ impl Partitions {
         cooldown: Duration,
         settled: bool,
     ) {
-        let Some(owned) = self.get_of(partition, epoch) else { return };
+        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
         let drained_for = owned.release_reason().filter(|_| owned.is_draining());
         if !settled {
             self.report_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
         }
         // A processor that gave up must not get the partition back at once.
         if drained_for.is_none() || !cooldown.is_zero() {
-            self.set_back(context, partition, context.settings.cooldown(cooldown), None);
+            self.set_back(context, partition, context.settings.claim_cooldown(cooldown), None);
         }
         if let Some(reason) = drained_for {
             return self.send_release(context, partition, epoch, reason);
         }
-        let reason = if context.phase == Phase::Running { ReleaseReason::Requested } else { ReleaseReason::Shutdown };
-        self.release(context, partition, epoch, reason);
+        let reason =
+            if context.phase == LoopPhase::Running { ReleaseReason::Requested } else { ReleaseReason::Shutdown };
+        self.release_partition(context, partition, epoch, reason);
     }
 
     /// Releases a draining partition that nothing processes. The report may concern an earlier epoch of the partition,
@@ -103,8 +108,8 @@ impl Partitions {
 
     /// Releases partitions whose handlers have not stopped in time.
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
-        let is_overdue = |owned: &OwnedLease| owned.overdue_at().is_some_and(|until| until <= context.now);
-        let overdue = self.owned().filter(|(_, owned)| is_overdue(owned));
+        let now = context.now;
+        let overdue = self.list_owned().filter(|(_, owned)| owned.overdue_at().is_some_and(|until| until <= now));
         let overdue: Vec<_> = overdue
             .filter_map(|(partition, owned)| Some((partition.clone(), owned.epoch(), owned.release_reason()?)))
             .collect();
@@ -117,8 +122,8 @@ impl Partitions {
     /// Reports possible duplicates of a partition that is handed over, because the requesting instance expects that no
     /// event is processed twice.
     fn report_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
-        if self.get_of(partition, epoch).is_some_and(|owned| owned.is_handed_over()) {
-            context.emit(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
+        if self.get_with_epoch(partition, epoch).is_some_and(|owned| owned.is_handed_over()) {
+            context.push_event(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
 
@@ -126,61 +131,61 @@ impl Partitions {
         self.remove(partition);
         match outcome {
             ReleaseOutcome::Released => {
-                context.emit(OwnershipEvent::Released { partition: partition.clone() });
+                context.push_event(OwnershipEvent::Released { partition: partition.clone() });
                 context.owner_is(partition, PartitionOwner::Released);
             }
             // Another instance took it before the release was written.
             ReleaseOutcome::Lost { by } => {
                 context.owner_is(partition, by.clone().map_or(PartitionOwner::Released, PartitionOwner::Other));
-                context.emit(OwnershipEvent::Lost { partition: partition.clone(), by });
+                context.push_event(OwnershipEvent::Lost { partition: partition.clone(), by });
             }
             ReleaseOutcome::Indeterminate(error) => {
-                self.left.unreleased += usize::from(context.phase != Phase::Running);
-                context.note(Note::ReleaseIndeterminate(partition.clone(), error));
-                context.disturb();
-                context.change();
+                self.left.unreleased += usize::from(context.phase != LoopPhase::Running);
+                context.push_note(Note::ReleaseIndeterminate(partition.clone(), error));
+                context.bring_cycle_forward();
+                context.refresh_snapshot();
             }
         }
     }
 
     /// Drops a partition because the processor found that it belongs to another owner.
     pub(super) fn on_lost(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, by: Option<OwnerId>) {
-        if self.get_of(partition, epoch).is_none() {
+        if self.get_with_epoch(partition, epoch).is_none() {
             return;
         }
         self.remove(partition);
         match &by {
             Some(owner) => context.owner_is(partition, PartitionOwner::Other(owner.clone())),
-            None => context.change(),
+            None => context.refresh_snapshot(),
         }
-        context.disturb();
-        context.emit(OwnershipEvent::Lost { partition: partition.clone(), by });
+        context.bring_cycle_forward();
+        context.push_event(OwnershipEvent::Lost { partition: partition.clone(), by });
     }
 
     /// Stops partitions that could not be renewed in time. If no other instance claims them, the next cycle does.
     pub(super) fn drop_expired(&mut self, context: &mut Context) {
-        let Some(lifetime) = context.settings.lifetime() else { return };
+        let Some(lifetime) = context.settings.lease_lifetime() else { return };
         let kept_alive_by = self.kept_alive_by;
-        let expired = self.owned().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
+        let expired = self.list_owned().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
         let expired: Vec<_> = expired.map(|(partition, _)| partition.clone()).collect();
         for partition in expired {
             self.remove(&partition);
             context.owner_is(&partition, PartitionOwner::Reclaimable);
-            context.emit(OwnershipEvent::LeaseExpired { partition });
+            context.push_event(OwnershipEvent::LeaseExpired { partition });
         }
     }
 
     /// Releases all partitions: idle ones at once, and those with a renewal or a claim under way as soon as it has
     /// ended, so that no late write undoes a release.
     pub(super) fn release_all(&mut self, context: &mut Context) {
-        for (partition, epoch) in self.epochs() {
-            self.release(context, &partition, epoch, ReleaseReason::Shutdown);
+        for (partition, epoch) in self.list_epochs() {
+            self.release_partition(context, &partition, epoch, ReleaseReason::Shutdown);
         }
     }
 
     /// Keeps all partitions for the restart of this owner, except those that are already being released.
     pub(super) fn keep_all(&mut self, context: &mut Context) {
-        for (partition, epoch) in self.epochs() {
+        for (partition, epoch) in self.list_epochs() {
             match self.get(&partition).and_then(OwnedLease::release_reason) {
                 None => self.send_keep(context, &partition, epoch),
                 Some(reason) => self.send_release(context, &partition, epoch, reason),
@@ -190,11 +195,11 @@ impl Partitions {
 
     /// Renews a lease for the last time, at once or when the current renewal has ended.
     pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        let Some(owned) = self.get_of(partition, epoch) else { return };
+        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
         if owned.is_renewing() {
             return owned.keep_next();
         }
-        context.request(Request::Keep(owned.lease().clone().kept()));
+        context.push_request(StorageRequest::Keep(owned.lease().clone().kept()));
         self.activities.insert(partition.clone(), Activity::Keeping);
     }
 
@@ -203,20 +208,14 @@ impl Partitions {
         match outcome {
             ClaimOutcome::Won(_) => {
                 self.left.kept += 1;
-                context.emit(OwnershipEvent::Kept { partition: partition.clone() });
+                context.push_event(OwnershipEvent::Kept { partition: partition.clone() });
             }
-            ClaimOutcome::Lost { by } => context.emit(OwnershipEvent::Lost { partition: partition.clone(), by }),
+            ClaimOutcome::Lost { by } => context.push_event(OwnershipEvent::Lost { partition: partition.clone(), by }),
             ClaimOutcome::Replaced { .. } => {}
             ClaimOutcome::Indeterminate(error) => {
                 self.left.unreleased += 1;
-                context.note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error.into()));
+                context.push_note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error.into()));
             }
         }
-    }
-
-    /// Returns what the loop leaves owned, if it ends now.
-    pub(super) fn left(&self) -> LeftOwned {
-        let in_use = self.activities.values().filter(|activity| is_in_use(activity)).count();
-        LeftOwned { unreleased: self.left.unreleased + in_use, ..self.left }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::config::{BalancerConfig, OnLeaseExpiry};
+use crate::backoff::Backoff;
 use crate::error::Error;
 use crate::model::{Identity, LeaseDurations};
 
@@ -11,7 +12,7 @@ const LONGEST_COOLDOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// The settings of a loop and of its store.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct LoopSettings {
     pub this: Identity,
     pub lease_durations: LeaseDurations,
     pub request_timeout: Duration,
@@ -25,7 +26,7 @@ pub struct Settings {
     pub has_other_name_case: bool,
 }
 
-impl Settings {
+impl LoopSettings {
     pub(super) fn lease_duration(&self) -> Duration {
         self.lease_durations.own
     }
@@ -42,7 +43,7 @@ impl Settings {
 
     /// Returns the age at which a lease ends with [`OnLeaseExpiry::Stop`]. The handler must have stopped before the
     /// server can show an age of the lease duration, and the server shows whole seconds.
-    pub(super) fn lifetime(&self) -> Option<Duration> {
+    pub(super) fn lease_lifetime(&self) -> Option<Duration> {
         let strict = self.config.on_lease_expiry == OnLeaseExpiry::Stop;
         strict.then(|| self.lease_duration().saturating_sub(LeaseDurations::GRACE + self.drain_timeout))
     }
@@ -52,7 +53,7 @@ impl Settings {
     /// almost the request timeout, so it begins earlier, too, but not before a third of that time.
     pub(super) fn renewal_age(&self) -> Duration {
         let half = self.lease_duration() / 2;
-        let Some(lifetime) = self.lifetime() else { return half };
+        let Some(lifetime) = self.lease_lifetime() else { return half };
         half.min(lifetime.saturating_sub(3 * self.request_timeout).max(lifetime / 3))
     }
 
@@ -80,14 +81,14 @@ impl Settings {
 
     /// Returns the wait before a partition is claimed again that could not be won `failures` times in a row: a quarter of
     /// an interval at first, doubled with each failure, and at most the lease duration.
-    pub(super) fn set_back(&self, failures: u32, at_least: Duration) -> Duration {
-        let wait = (self.interval() / 4).saturating_mul(2u32.saturating_pow(failures)).min(self.lease_duration());
+    pub(super) fn setback_wait(&self, failures: u32, at_least: Duration) -> Duration {
+        let wait = Backoff::new(self.interval() / 4, self.lease_duration()).wait_after(failures);
         wait.max(at_least.min(LONGEST_COOLDOWN))
     }
 
     /// Returns the wait before this instance claims a partition again that it has released: at least one interval and a
     /// half, so that another instance can claim it.
-    pub(super) fn cooldown(&self, wanted: Duration) -> Duration {
+    pub(super) fn claim_cooldown(&self, wanted: Duration) -> Duration {
         wanted.min(LONGEST_COOLDOWN).max(self.interval()) + self.interval() / 2
     }
 }
@@ -102,7 +103,7 @@ mod tests {
     fn renewal_age(on_lease_expiry: OnLeaseExpiry, lease: u64, timeout: u64, drain: u64) -> u64 {
         let lease = Duration::from_secs(lease);
         let incarnation = Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1);
-        let settings = Settings {
+        let settings = LoopSettings {
             this: Identity::new(OwnerId::new("a").unwrap(), incarnation),
             lease_durations: LeaseDurations::new(lease, 3 * lease),
             request_timeout: Duration::from_secs(timeout),

@@ -50,12 +50,12 @@ pub struct LeaseAge {
     #[serde(with = "time::serde::rfc3339::option")]
     pub claimed_at: Option<OffsetDateTime>,
     /// Time since it was last written, at the time of the listing.
-    #[serde(serialize_with = "crate::seconds::serialize")]
+    #[serde(serialize_with = "crate::util::serialize_seconds")]
     pub age: Duration,
 }
 
 impl Snapshot {
-    pub(crate) fn unknown(owner: OwnerId, lease_scope: LeaseScope) -> Self {
+    pub(crate) fn with_nothing_known(owner: OwnerId, lease_scope: LeaseScope) -> Self {
         Self {
             owner,
             cycles: 0,
@@ -91,21 +91,21 @@ impl Snapshot {
     /// report.
     #[cfg(feature = "metrics")]
     pub(crate) fn reports_unowned(&self) -> bool {
-        let is_member = |view: &&PartitionView| view.cooperative && !view.away && !view.is_owned_by_operator();
-        let members = self.partitions.iter().filter(is_member).filter_map(|view| match &view.owner {
-            PartitionOwner::Other(owner) => Some(owner),
+        let members = self.partitions.iter().filter_map(|view| match &view.owner {
+            PartitionOwner::Other(owner) if view.cooperative && !view.away && !view.is_owned_by_operator() => {
+                Some(owner)
+            }
             _ => None,
         });
-        let least = members.min();
-        least.is_none_or(|least| !self.owned.is_empty() && self.owner < *least)
+        members.min().is_none_or(|least| !self.owned.is_empty() && self.owner < *least)
     }
 
     /// Returns the partitions without a live owner.
     pub fn unowned(&self) -> impl Iterator<Item = &PartitionId> {
-        let is_unowned = |owner: &PartitionOwner| {
-            matches!(owner, PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_))
-        };
-        self.partitions.iter().filter(move |view| is_unowned(&view.owner)).map(|view| &view.partition)
+        let unowned = self.partitions.iter().filter(|view| {
+            matches!(view.owner, PartitionOwner::Unowned | PartitionOwner::Released | PartitionOwner::Expired(_))
+        });
+        unowned.map(|view| &view.partition)
     }
 
     /// Returns the owners that have shut down and kept partitions for their restart, and how many partitions each.

@@ -1,7 +1,7 @@
 //! The decisions of the load-balancing loop: inputs come in, actions come out. There are no requests and no clock here.
 //!
 //! Each part keeps its own facts, and leaves its actions in the [`Context`]. [`Partitions`] knows what this instance
-//! does with each partition, [`OwnHeartbeat`] what it wrote about itself, and [`Cycles`] when it lists the ownerships
+//! does with each partition, [`HeartbeatKeeper`] what it wrote about itself, and [`Cycles`] when it lists the ownerships
 //! and what it plans.
 
 use std::collections::BTreeMap;
@@ -10,20 +10,17 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 
-use super::action::Action;
-use super::case_check::CaseCheck;
-use super::context::{Change, Context, Phase};
+use super::case_check::CaseConflictCheck;
+use super::context::{Change, Context, LoopPhase};
 use super::cycle::{CycleResult, Cycles, drop_lost, is_settled, needs_heartbeats};
-use super::events::OwnershipEvent;
-use super::happened::{Command, Done, Happened};
-use super::heartbeat::OwnHeartbeat;
+use super::events::{Note, OwnershipEvent};
+use super::heartbeat::HeartbeatKeeper;
 use super::lease::OwnedLease;
 use super::liveness::Stalled;
-use super::note::Note;
-use super::partitions::Partitions;
-use super::settings::Settings;
+use super::partitions::{Partitions, is_in_use};
+use super::settings::LoopSettings;
 use super::snapshot::{LeaseAge, Snapshot};
-use super::storage_health::StorageFailures;
+use super::step::{Action, Done, Happened, LeftOwned, LoopCommand, StorageFailures};
 use crate::error::Result;
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
 use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
@@ -35,12 +32,12 @@ const MOST_LISTED_TOGETHER: usize = 2000;
 
 /// The state of a load-balancing loop.
 #[derive(Debug)]
-pub struct State {
+pub struct BalancerState {
     context: Context,
     partitions: Partitions,
-    heartbeat: OwnHeartbeat,
+    heartbeat: HeartbeatKeeper,
     cycles: Cycles,
-    case_check: CaseCheck,
+    case_check: CaseConflictCheck,
     /// Why this instance ends, and until when it may take to release everything.
     refused: Option<(CaseConflict, Moment)>,
     /// The partitions of the event hub.
@@ -48,18 +45,18 @@ pub struct State {
     snapshot: Arc<Snapshot>,
 }
 
-impl State {
+impl BalancerState {
     /// Creates the state of a loop that has not begun.
     #[must_use]
-    pub fn new(settings: Settings, rng: StdRng) -> Self {
+    pub fn new(settings: LoopSettings, rng: StdRng) -> Self {
         let scope = settings.config.lease_scope;
-        let snapshot = Arc::new(Snapshot::unknown(settings.this.owner.clone(), scope));
+        let snapshot = Arc::new(Snapshot::with_nothing_known(settings.this.owner.clone(), scope));
         Self {
             cycles: Cycles::new(&settings),
             partitions: Partitions::new(scope),
             context: Context::new(settings, rng),
-            heartbeat: OwnHeartbeat::default(),
-            case_check: CaseCheck::default(),
+            heartbeat: HeartbeatKeeper::default(),
+            case_check: CaseConflictCheck::default(),
             refused: None,
             hub: Arc::default(),
             snapshot,
@@ -76,8 +73,8 @@ impl State {
             Happened::Began(partitions) => {
                 self.hub = partitions;
                 // The first cycle waits for the first heartbeat, so that instances that list later count this one.
-                if !self.heartbeat.keep(&mut self.context, &mut self.partitions) {
-                    self.cycles.begin(&self.context);
+                if !self.heartbeat.write_or_end(&mut self.context, &mut self.partitions) {
+                    self.cycles.begin_now(&self.context);
                 }
             }
             Happened::Woke => self.on_woke(),
@@ -85,13 +82,13 @@ impl State {
                 self.hub = partitions;
                 // Not at once: if the event hub changed often, this instance would claim more than one partition per
                 // interval.
-                self.context.disturb();
+                self.context.bring_cycle_forward();
             }
             Happened::Liveness(stalled) => self.on_liveness(stalled),
             Happened::OutageEnded { at, silence } => {
                 self.context.outage_ended = Some(at);
-                self.context.note(Note::OutageOver(silence));
-                self.context.disturb();
+                self.context.push_note(Note::OutageOver(silence));
+                self.context.bring_cycle_forward();
                 self.heartbeat.retry_now();
             }
             Happened::Commanded(command) => self.on_command(command),
@@ -106,18 +103,13 @@ impl State {
     /// Returns when to wake the state if there is no other input.
     #[must_use]
     pub fn next_wake(&self) -> Option<Moment> {
-        if let Phase::Ending(until) = self.context.phase {
+        if let LoopPhase::Ending(until) = self.context.phase {
             return Some(until);
         }
-        let cycle = self.cycles.next().filter(|_| self.context.phase == Phase::Running);
-        let lifetime = self.context.settings.lifetime();
-        let lease_expiry = lifetime.and_then(|lifetime| self.partitions.next_lease_expiry(lifetime));
+        let cycle = self.cycles.next().filter(|_| self.context.phase == LoopPhase::Running);
         [
             cycle,
-            lease_expiry,
-            self.partitions.next_due(self.context.renewal_age()),
-            self.partitions.next_overdue(),
-            self.partitions.next_poll(),
+            self.partitions.next_wake(&self.context),
             self.case_check.next(),
             self.refused.as_ref().map(|(_, until)| *until),
             self.heartbeat.next(&self.context, &self.partitions),
@@ -130,19 +122,21 @@ impl State {
     /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
     #[must_use]
     pub fn renewal_age(&self, now: Moment) -> Duration {
-        self.partitions.greatest_age(now)
+        let kept_alive_by = self.partitions.kept_alive_by;
+        let ages = self.partitions.list_owned().map(|(_, owned)| now.saturating_sub(owned.valid_from(kept_alive_by)));
+        ages.max().unwrap_or_default()
     }
 
     /// Returns which operations of this instance the storage keeps failing. A failing claim is included only if the event
     /// hub has the partition and no other instance owns it.
     #[must_use]
     pub fn storage_failures(&self) -> StorageFailures {
-        let is_owned = |partition| matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)));
-        let claims = self.partitions.unclaimable();
-        let claims = claims.filter(|(partition, _)| self.hub.contains(partition) && !is_owned(partition));
+        let claims = self.partitions.failing_claims().filter(|(partition, _)| {
+            self.hub.contains(partition) && !matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)))
+        });
         StorageFailures {
-            heartbeat: self.heartbeat.failing().map(|(since, error)| (since, Arc::clone(error))),
-            case_check: self.case_check.failing().map(|(since, error)| (since, Arc::clone(error))),
+            heartbeat: self.heartbeat.failing_since().map(|(since, error)| (since, Arc::clone(error))),
+            case_check: self.case_check.failing_since().map(|(since, error)| (since, Arc::clone(error))),
             claims: claims.map(|(partition, error)| (partition.clone(), Arc::clone(error))).collect(),
         }
     }
@@ -157,8 +151,8 @@ impl State {
         heartbeat.fall_back_if_late(context, partitions);
         partitions.start_renewals(context);
         partitions.start_handoff_polls(context);
-        heartbeat.keep(context, partitions);
-        if context.phase == Phase::Running {
+        heartbeat.write_or_end(context, partitions);
+        if context.phase == LoopPhase::Running {
             let by_heartbeat = partitions.kept_alive_by.scope == LeaseScope::Instance;
             cycles.start_listing(context, by_heartbeat && self.hub.len() <= MOST_LISTED_TOGETHER);
         }
@@ -167,32 +161,32 @@ impl State {
     /// Reports the stall. The stalled partitions are kept: another instance of the application would probably stall, too.
     fn on_liveness(&mut self, stalled: Stalled) {
         let context = &mut self.context;
-        context.emit(OwnershipEvent::Stalled(stalled.clone()));
-        context.disturb();
-        context.change();
+        context.push_event(OwnershipEvent::Stalled(stalled.clone()));
+        context.bring_cycle_forward();
+        context.refresh_snapshot();
         context.stalled = stalled;
     }
 
-    fn on_command(&mut self, command: Command) {
+    fn on_command(&mut self, command: LoopCommand) {
         let Self { context, partitions, .. } = self;
         match command {
-            Command::StopClaiming if context.phase == Phase::Running => context.phase = Phase::Draining,
-            Command::StopClaiming => {}
-            Command::MarkLost { partition, epoch, by } => partitions.on_lost(context, &partition, epoch, by),
-            Command::Release { partition, epoch, cooldown, settled } => {
+            LoopCommand::StopClaiming if context.phase == LoopPhase::Running => context.phase = LoopPhase::Draining,
+            LoopCommand::StopClaiming => {}
+            LoopCommand::MarkLost { partition, epoch, by } => partitions.on_lost(context, &partition, epoch, by),
+            LoopCommand::Release { partition, epoch, cooldown, settled } => {
                 partitions.on_stopped(context, &partition, epoch, cooldown, settled);
             }
-            Command::Started { partition, epoch } => partitions.on_started(context, &partition, epoch),
-            Command::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
-            Command::Shutdown | Command::Keep if context.is_ending() => {}
-            Command::Shutdown => {
-                context.end();
+            LoopCommand::Started { partition, epoch } => partitions.on_started(context, &partition, epoch),
+            LoopCommand::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
+            LoopCommand::Shutdown | LoopCommand::Keep if context.is_ending() => {}
+            LoopCommand::Shutdown => {
+                context.begin_shutdown();
                 partitions.release_all(context);
                 partitions.cancel_handoffs(context);
-                self.heartbeat.end(context, partitions, true);
+                self.heartbeat.end_heartbeat(context, partitions, true);
             }
-            Command::Keep => {
-                context.end();
+            LoopCommand::Keep => {
+                context.begin_shutdown();
                 self.heartbeat.end_and_keep(context, partitions);
                 partitions.keep_all(context);
                 partitions.cancel_handoffs(context);
@@ -225,7 +219,7 @@ impl State {
             Done::HandoffPolled { handoff, outcome } => partitions.on_handoff_polled(context, handoff, outcome),
             Done::HeartbeatSent(outcome) => {
                 if heartbeat.on_sent(context, partitions, outcome) {
-                    cycles.begin(context);
+                    cycles.begin_now(context);
                 }
             }
             Done::HeartbeatEnded(outcome) => heartbeat.on_ended(context, partitions, outcome),
@@ -242,15 +236,19 @@ impl State {
         if let Some(heartbeats) = heartbeats {
             self.heartbeat.on_listed(&mut self.context, heartbeats);
         }
-        let view = self.observe(&records);
+        let view = self.read_listing(&records);
         let is_first = self.snapshot.cycles == 0;
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         partitions.poll_failed_owners_soon(context);
         if let Some(by) = view.replaced_by {
-            return context.replaced(by);
+            return context.end_as_replaced(by);
         }
         drop_lost(context, partitions, &view);
-        partitions.end_setbacks_of_owned(&view, context.now);
+        // The instance forgets the setbacks that are over, of partitions that have a live owner.
+        partitions.setbacks.retain(|partition, setback| {
+            let owner = view.owner_of_partition(partition);
+            setback.until > context.now || !matches!(owner, Some(PartitionOwner::This | PartitionOwner::Other(_)))
+        });
         context.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
             heartbeat.give_up_scope(context, partitions, &view);
@@ -258,7 +256,7 @@ impl State {
         if has_heartbeats {
             partitions.accept_handoff_requests(context, &view);
         }
-        let plan = cycles.plan(context, partitions, &view, is_first);
+        let plan = cycles.make_plan(context, partitions, &view, is_first);
         if !has_heartbeats && needs_heartbeats(context, partitions, &view, &plan) {
             cycles.list_heartbeats(context, records);
         } else {
@@ -267,16 +265,16 @@ impl State {
     }
 
     fn on_heartbeats_listed(&mut self, listing: Result<Vec<Heartbeat>>) {
-        let records = self.cycles.take_listed();
+        let records = std::mem::take(&mut self.cycles.listed);
         match listing {
             Ok(heartbeats) => self.heartbeat.on_listed(&mut self.context, heartbeats),
             Err(error) => return self.cycles.on_failed(&mut self.context, error),
         }
-        let view = self.observe(&records);
+        let view = self.read_listing(&records);
         let is_first = self.snapshot.cycles == 0;
         let Self { context, partitions, cycles, .. } = self;
         partitions.accept_handoff_requests(context, &view);
-        let plan = cycles.plan(context, partitions, &view, is_first);
+        let plan = cycles.make_plan(context, partitions, &view, is_first);
         self.end_cycle(view, plan);
     }
 
@@ -287,8 +285,8 @@ impl State {
         if context.is_ending() || refused.is_some() {
             return;
         }
-        context.note(Note::CaseConflictFound(conflict.clone()));
-        context.phase = Phase::Draining;
+        context.push_note(Note::CaseConflictFound(conflict.clone()));
+        context.phase = LoopPhase::Draining;
         partitions.cancel_handoffs(context);
         // Until then, both instances may process the same partitions, and the other one may wait for this one.
         let settings = &context.settings;
@@ -296,17 +294,17 @@ impl State {
         let until = context.now + limit;
         *refused = Some((conflict, until));
         // Others no longer leave a share to it.
-        heartbeat.keep(context, partitions);
+        heartbeat.write_or_end(context, partitions);
     }
 
     /// Reads a listing. A partition that this instance has won or renewed since the listing was sent counts as its own,
     /// even if the listing shows another owner.
-    fn observe<'a>(&self, records: &'a [Ownership]) -> View<'a> {
+    fn read_listing<'a>(&self, records: &'a [Ownership]) -> View<'a> {
         let Self { context, partitions, heartbeat, cycles, .. } = self;
         let observer = Observer {
             this: &context.settings.this,
             lease_durations: context.settings.lease_durations,
-            running: &partitions.owned().map(|(partition, _)| partition.clone()).collect(),
+            running: &partitions.list_owned().map(|(partition, _)| partition.clone()).collect(),
             heartbeats: &heartbeat.listed,
             outage_ended: context.outage_ended,
         };
@@ -322,27 +320,32 @@ impl State {
     fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
         let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
         let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
-        let next_claimable = view.next_expiry.into_iter().chain(partitions.next_setback_end(context.now)).min();
+        let setback_ends = partitions.setbacks.values().map(|setback| setback.until);
+        let setback_ends = setback_ends.filter(|until| *until > context.now);
+        let next_claimable = view.next_expiry.into_iter().chain(setback_ends).min();
         let held_back = context.case_unknown && view.has_unowned();
         cycles.on_succeeded(context, partitions, &plan, CycleResult { calm, held_back, next_claimable });
         // If nothing may be claimed, there is no plan.
         let unclaimed =
             if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
         if snapshot.unclaimed_due_to_limit != unclaimed {
-            context.emit(OwnershipEvent::LimitReached { unclaimed });
+            context.push_event(OwnershipEvent::LimitReached { unclaimed });
         }
         let before = snapshot.away();
-        let age = |seen: &Ownership| LeaseAge { claimed_at: seen.record.claimed_at, age: seen.age };
         let snapshot = Arc::make_mut(snapshot);
         snapshot.cycles += 1;
-        snapshot.leases = view.records.values().map(|seen| (seen.partition.clone(), age(seen))).collect();
+        let ages = view.records.values().map(|seen| {
+            let age = LeaseAge { claimed_at: seen.record.claimed_at, age: seen.age };
+            (seen.partition.clone(), age)
+        });
+        snapshot.leases = ages.collect();
         snapshot.partitions = view.partitions;
         snapshot.unclaimed_due_to_limit = unclaimed;
         emit_away(context, &before, &snapshot.away());
-        context.change();
+        context.refresh_snapshot();
         for PlannedRelease { partition, reason } in plan.release {
             if let Some(epoch) = partitions.get(&partition).map(OwnedLease::epoch) {
-                partitions.drain(context, &partition, epoch, reason);
+                partitions.drain_partition(context, &partition, epoch, reason);
             }
         }
         partitions.start_claims(context, plan.claim, &heartbeat.listed);
@@ -353,43 +356,39 @@ impl State {
     /// receives an event can also see its effect.
     fn end_step(&mut self) -> Vec<Action> {
         if !self.context.is_ending() {
-            self.case_check.start(&mut self.context);
+            self.case_check.start_if_due(&mut self.context);
             self.release_if_refused();
         }
         self.end_loop();
-        let mut left = self.context.take();
-        if left.disturbed {
-            self.cycles.list_soon();
-        }
-        if let Some(result) = left.claim {
-            self.cycles.claim_ended(result);
-        }
-        for (partition, change) in left.changes {
+        let mut effects = std::mem::take(&mut self.context.effects);
+        self.cycles.adjust_pacing(&effects);
+        for (partition, change) in effects.changes {
             self.change_view(&partition, change);
         }
-        if left.changed {
+        if effects.changed {
             let snapshot = Arc::make_mut(&mut self.snapshot);
-            snapshot.owned = self.partitions.kept();
-            snapshot.requested_handoffs = self.partitions.requested_handoffs();
-            snapshot.releasing = self.partitions.released();
+            let kept = self.partitions.list_owned().filter(|(_, owned)| owned.is_kept());
+            snapshot.owned = kept.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect();
+            snapshot.requested_handoffs = self.partitions.owners_of_requested();
+            snapshot.releasing = self.partitions.release_reasons();
             snapshot.lease_scope = self.partitions.kept_alive_by.scope;
             snapshot.stalled.clone_from(&self.context.stalled);
-            left.actions.insert(0, Action::Publish(Arc::clone(&self.snapshot)));
+            effects.actions.insert(0, Action::Publish(Arc::clone(&self.snapshot)));
         }
-        left.actions
+        effects.actions
     }
 
     /// Releases everything if this instance must not go on, also what it has won since, and then begins to end.
     fn release_if_refused(&mut self) {
         let Self { context, partitions, heartbeat, refused, .. } = self;
         let Some((_, until)) = refused else { return };
-        for (partition, epoch) in partitions.epochs() {
-            partitions.drain(context, &partition, epoch, ReleaseReason::Shutdown);
+        for (partition, epoch) in partitions.list_epochs() {
+            partitions.drain_partition(context, &partition, epoch, ReleaseReason::Shutdown);
         }
         if partitions.is_idle() || *until <= context.now {
-            context.end();
+            context.begin_shutdown();
             partitions.release_all(context);
-            heartbeat.end(context, partitions, true);
+            heartbeat.end_heartbeat(context, partitions, true);
         }
     }
 
@@ -397,17 +396,18 @@ impl State {
     /// stay owned until their leases expire.
     fn end_loop(&mut self) {
         let Self { context, partitions, heartbeat, .. } = self;
-        let Phase::Ending(until) = context.phase else { return };
+        let LoopPhase::Ending(until) = context.phase else { return };
         if context.now < until && (heartbeat.is_busy() || !partitions.is_idle()) {
             return;
         }
-        let left = partitions.left();
+        let in_use = partitions.activities.values().filter(|activity| is_in_use(activity)).count();
+        let left = LeftOwned { unreleased: partitions.left.unreleased + in_use, ..partitions.left };
         if left.unreleased > 0 {
-            context.note(Note::NotReleased(left.unreleased));
+            context.push_note(Note::NotReleased(left.unreleased));
         }
         *partitions = Partitions::new(partitions.kept_alive_by.scope);
-        context.change();
-        context.act(match self.refused.take() {
+        context.refresh_snapshot();
+        context.push_action(match self.refused.take() {
             Some((conflict, _)) => Action::Refused(left, conflict),
             None => Action::Ended(left),
         });
@@ -433,6 +433,6 @@ fn emit_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTr
     let back = before.keys().filter(|owner| !now.contains_key(*owner)).map(|owner| (owner, 0));
     let away = now.iter().filter(|(owner, partitions)| before.get(*owner) != Some(*partitions));
     for (owner, partitions) in away.map(|(owner, partitions)| (owner, *partitions)).chain(back) {
-        context.emit(OwnershipEvent::OwnerAway { owner: owner.clone(), partitions });
+        context.push_event(OwnershipEvent::OwnerAway { owner: owner.clone(), partitions });
     }
 }

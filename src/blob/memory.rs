@@ -13,7 +13,7 @@ use super::validation::{validate_blob_name, validate_metadata};
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::clock::{SystemWallClock, WallClock, is_paused};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
+use crate::util::lock;
 
 /// The server time of a new container under paused time, so that tests are repeatable.
 const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
@@ -44,11 +44,11 @@ pub struct MemoryContainer {
 struct Server {
     started: Instant,
     started_at: OffsetDateTime,
-    state: Mutex<State>,
+    state: Mutex<ContainerState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ContainerState {
     container_exists: bool,
     writes: u64,
     blobs: BTreeMap<String, StoredBlob>,
@@ -68,40 +68,42 @@ impl MemoryContainer {
     /// Creates an empty container.
     #[must_use]
     pub fn new() -> Self {
-        Self::with_state(State { container_exists: true, ..State::default() }, default_start())
+        Self::with_state(ContainerState { container_exists: true, ..ContainerState::default() }, default_start())
     }
 
     /// Creates an empty container whose server clock starts at this time, to test a local clock that is wrong.
     #[must_use]
     pub fn starting_at(server_time: OffsetDateTime) -> Self {
-        Self::with_state(State { container_exists: true, ..State::default() }, server_time)
+        Self::with_state(ContainerState { container_exists: true, ..ContainerState::default() }, server_time)
     }
 
     /// Creates a container that does not exist until [`BlobContainer::create_container`] is called.
     #[must_use]
     pub fn missing() -> Self {
-        Self::with_state(State::default(), default_start())
+        Self::with_state(ContainerState::default(), default_start())
     }
 
     /// Deletes the container with all its blobs, as an administrator may at any time. All requests fail with
     /// [`ErrorKind::ContainerNotFound`] until [`BlobContainer::create_container`] creates it again.
     pub fn delete_container(&self) {
-        let mut state = self.server.lock();
+        let mut state = self.server.lock_state();
         state.container_exists = false;
         state.blobs.clear();
     }
 
-    fn with_state(state: State, started_at: OffsetDateTime) -> Self {
+    fn with_state(state: ContainerState, started_at: OffsetDateTime) -> Self {
         let server = Server { started: Instant::now(), started_at, state: Mutex::new(state) };
         Self { server: Arc::new(server) }
     }
 
     /// Runs one request. It yields to the scheduler before and after the request takes effect, as real I/O does.
-    async fn request<T>(&self, apply: impl FnOnce(&mut State, ResponseInfo) -> Result<T>) -> Result<T> {
+    async fn run_request<T>(&self, apply: impl FnOnce(&mut ContainerState, ResponseInfo) -> Result<T>) -> Result<T> {
         tokio::task::yield_now().await;
         let outcome = {
-            let response = self.server.response();
-            let mut state = self.server.lock();
+            let received_at = Instant::now();
+            let now = self.server.started_at + received_at.saturating_duration_since(self.server.started);
+            let response = ResponseInfo { server_time: now.replace_nanosecond(0).unwrap_or(now), received_at };
+            let mut state = self.server.lock_state();
             apply(&mut state, response).map_err(|error| error.with_server_time(Some(response.server_time)))
         };
         tokio::task::yield_now().await;
@@ -117,24 +119,18 @@ impl Default for MemoryContainer {
 
 impl fmt::Debug for MemoryContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryContainer").field("blobs", &self.server.lock().blobs.len()).finish_non_exhaustive()
+        f.debug_struct("MemoryContainer").field("blobs", &self.server.lock_state().blobs.len()).finish_non_exhaustive()
     }
 }
 
 impl Server {
-    fn response(&self) -> ResponseInfo {
-        let received_at = Instant::now();
-        let now = self.started_at + received_at.saturating_duration_since(self.started);
-        ResponseInfo { server_time: now.replace_nanosecond(0).unwrap_or(now), received_at }
-    }
-
     /// The state is consistent after every statement, so a panic of another thread that held the lock does no harm.
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_state(&self) -> MutexGuard<'_, ContainerState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl ContainerState {
     fn check_container(&self) -> Result<()> {
         if self.container_exists {
             return Ok(());
@@ -142,23 +138,24 @@ impl State {
         Err(Error::new(ErrorKind::ContainerNotFound, "the in-memory container does not exist; create it"))
     }
 
-    fn find(&self, name: &str) -> Result<&StoredBlob> {
-        self.blobs.get(name).ok_or_else(|| not_found(name))
+    fn find_blob(&self, name: &str) -> Result<&StoredBlob> {
+        let found = self.blobs.get(name);
+        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the blob {name:?} does not exist")))
     }
 
     fn check_condition(&self, name: &str, condition: &Condition) -> Result<()> {
         match condition {
             Condition::Create if self.blobs.contains_key(name) => {
-                Err(conflict(format!("the blob {name:?} already exists")))
+                Err(conflict_error(format!("the blob {name:?} already exists")))
             }
-            Condition::IfMatch(etag) if self.find(name)?.etag != *etag => {
-                Err(conflict(format!("the blob {name:?} was written after its ETag was read")))
+            Condition::IfMatch(etag) if self.find_blob(name)?.etag != *etag => {
+                Err(conflict_error(format!("the blob {name:?} was written after its ETag was read")))
             }
             Condition::Create | Condition::IfMatch(_) => Ok(()),
         }
     }
 
-    fn write(&mut self, name: &str, metadata: Metadata, response: ResponseInfo) -> WriteResult {
+    fn write_blob(&mut self, name: &str, metadata: Metadata, response: ResponseInfo) -> WriteResult {
         self.writes += 1;
         let etag = ETag::new(&format!("0x{:016X}", self.writes));
         let last_modified = response.server_time;
@@ -168,7 +165,7 @@ impl State {
 }
 
 impl StoredBlob {
-    fn show(&self, name: &str, response: ResponseInfo) -> Blob {
+    fn to_blob(&self, name: &str, response: ResponseInfo) -> Blob {
         Blob {
             name: name.to_owned(),
             metadata: self.metadata.clone(),
@@ -182,20 +179,20 @@ impl StoredBlob {
 #[async_trait]
 impl BlobContainer for MemoryContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        self.request(|state, response| {
+        self.run_request(|state, response| {
             state.check_container()?;
             let from_prefix = state.blobs.range(prefix.to_owned()..);
             let matching = from_prefix.take_while(|(name, _)| name.starts_with(prefix));
-            Ok(ListResult { blobs: matching.map(|(name, blob)| blob.show(name, response)).collect(), response })
+            Ok(ListResult { blobs: matching.map(|(name, blob)| blob.to_blob(name, response)).collect(), response })
         })
         .await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
         validate_blob_name(name)?;
-        self.request(|state, response| {
+        self.run_request(|state, response| {
             state.check_container()?;
-            Ok(state.find(name)?.show(name, response))
+            Ok(state.find_blob(name)?.to_blob(name, response))
         })
         .await
     }
@@ -203,17 +200,17 @@ impl BlobContainer for MemoryContainer {
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_blob_name(name)?;
         validate_metadata(metadata)?;
-        self.request(|state, response| {
+        self.run_request(|state, response| {
             state.check_container()?;
             state.check_condition(name, condition)?;
-            Ok(state.write(name, metadata.clone(), response))
+            Ok(state.write_blob(name, metadata.clone(), response))
         })
         .await
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         validate_blob_name(name)?;
-        self.request(|state, response| {
+        self.run_request(|state, response| {
             state.check_container()?;
             state.check_condition(name, &Condition::IfMatch(etag.clone()))?;
             state.blobs.remove(name);
@@ -223,7 +220,7 @@ impl BlobContainer for MemoryContainer {
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        self.request(|state, _| {
+        self.run_request(|state, _| {
             let existed = std::mem::replace(&mut state.container_exists, true);
             Ok(if existed { ContainerCreation::Existed } else { ContainerCreation::Created })
         })
@@ -235,11 +232,7 @@ impl BlobContainer for MemoryContainer {
     }
 }
 
-fn not_found(name: &str) -> Error {
-    Error::new(ErrorKind::NotFound, format!("the blob {name:?} does not exist"))
-}
-
-fn conflict(message: String) -> Error {
+fn conflict_error(message: String) -> Error {
     Error::new(ErrorKind::Conflict, message)
 }
 
@@ -275,9 +268,9 @@ mod tests {
         let metadata = Metadata::new();
         let mut write = std::pin::pin!(container.write("a", &metadata, &Condition::Create));
         assert!(futures::poll!(write.as_mut()).is_pending());
-        assert!(container.server.lock().blobs.is_empty());
+        assert!(container.server.lock_state().blobs.is_empty());
         assert!(futures::poll!(write.as_mut()).is_pending());
-        assert_eq!(container.server.lock().blobs.len(), 1);
+        assert_eq!(container.server.lock_state().blobs.len(), 1);
         assert!(futures::poll!(write.as_mut()).is_ready());
     }
 

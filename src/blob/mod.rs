@@ -10,22 +10,17 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use time::OffsetDateTime;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use crate::clock::later;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 #[cfg(feature = "azure")]
 pub mod azure;
-mod contents;
-pub(crate) mod deadline;
 #[cfg(feature = "legacy-sdk")]
 pub mod legacy;
 pub mod memory;
 mod validation;
 
-pub use contents::{BlobContent, BlobContents};
-pub(crate) use deadline::within;
 pub(crate) use validation::take_unwritable;
 pub use validation::{validate_blob_name, validate_metadata};
 
@@ -35,10 +30,10 @@ pub use crate::model::{ETag, Metadata};
 /// it has not seen. Exhaustive: a backend must implement every variant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// Only if the blob does not exist. Otherwise the result is [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    /// Only if the blob does not exist. Otherwise the result is [`ErrorKind::Conflict`].
     Create,
     /// Only if the blob still has this ETag. Otherwise the result is
-    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), or [`ErrorKind::NotFound`](crate::ErrorKind::NotFound) if
+    /// [`ErrorKind::Conflict`], or [`ErrorKind::NotFound`] if
     /// the blob does not exist. Do not rely on the difference: Azurite reports a conflict in both cases
     /// (<https://github.com/Azure/Azurite/issues/2751>). Read the blob to find out.
     IfMatch(ETag),
@@ -65,7 +60,8 @@ impl ResponseInfo {
     /// arrived.
     #[must_use]
     pub fn server_time_now(&self) -> OffsetDateTime {
-        later(self.server_time, self.received_at.elapsed())
+        // Up to the last moment of the calendar, because a backend may return any date.
+        self.server_time.saturating_add(self.received_at.elapsed().try_into().unwrap_or(time::Duration::MAX))
     }
 }
 
@@ -174,7 +170,7 @@ pub enum ContainerCreation {
 ///
 /// # Errors
 ///
-/// All methods fail with [`ErrorKind::ContainerNotFound`](crate::ErrorKind::ContainerNotFound),
+/// All methods fail with [`ErrorKind::ContainerNotFound`],
 /// [`Unauthorized`](crate::ErrorKind::Unauthorized), [`Throttled`](crate::ErrorKind::Throttled),
 /// [`Unavailable`](crate::ErrorKind::Unavailable) (not applied), [`Rejected`](crate::ErrorKind::Rejected) or
 /// [`Indeterminate`](crate::ErrorKind::Indeterminate) (possibly applied).
@@ -185,11 +181,11 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
     ///
-    /// A backend limits the memory: those of this crate fail with [`ErrorKind::Config`](crate::ErrorKind::Config) after
+    /// A backend limits the memory: those of this crate fail with [`ErrorKind::Config`] after
     /// 250,000 blobs.
     async fn list(&self, prefix: &str) -> Result<ListResult>;
 
-    /// Reads a blob. A missing blob is [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
+    /// Reads a blob. A missing blob is [`ErrorKind::NotFound`].
     async fn get(&self, name: &str) -> Result<Blob>;
 
     /// Replaces all metadata of a blob. Creates an empty blob if it does not exist and the condition permits it.
@@ -206,7 +202,7 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a second client cannot be created. A processor then logs a
+    /// [`ErrorKind::Config`], if a second client cannot be created. A processor then logs a
     /// warning and renews its leases on the application's runtime, where a handler that blocks it can cost partitions.
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>>;
 }
@@ -235,5 +231,93 @@ impl<T: BlobContainer + ?Sized> BlobContainer for Arc<T> {
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         (**self).with_new_connections()
+    }
+}
+
+/// A blob of another program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BlobContent {
+    /// The full name.
+    pub name: String,
+    /// The length in bytes.
+    pub size: u64,
+    /// Whether a program holds a lease of the blob.
+    pub is_leased: bool,
+}
+
+impl BlobContent {
+    /// Creates the description of a blob, for implementations of the port.
+    #[must_use]
+    pub fn new(name: impl Into<String>, size: u64, is_leased: bool) -> Self {
+        Self { name: name.into(), size, is_leased }
+    }
+}
+
+/// A container with blobs of other programs, to read. See [`admin::migrate`](crate::admin::migrate).
+///
+/// # Errors
+///
+/// Those of [`BlobContainer`].
+#[async_trait]
+pub trait BlobContents: fmt::Debug + Send + Sync {
+    /// Lists the blobs whose name is `prefix` and a rest without `/`.
+    async fn list_contents(&self, prefix: &str) -> Result<Vec<BlobContent>>;
+
+    /// Reads a blob, at most the first `limit` bytes. An empty blob may be rejected.
+    async fn read_content(&self, name: &str, limit: u32) -> Result<Vec<u8>>;
+}
+
+tokio::task_local! {
+    /// When the request that this task polls is dropped.
+    static DEADLINE: Instant;
+}
+
+/// Drops a request when its time is over. `what` names it in the error. The backend can ask how much time is
+/// left, so that it fails with a reason before that.
+///
+/// # Errors
+///
+/// [`ErrorKind::Indeterminate`] when the time is over, otherwise the error of the request.
+pub(crate) async fn limit_request<T>(
+    limit: Duration,
+    what: &str,
+    request: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let deadline = Instant::now() + limit;
+    timeout_at(deadline, DEADLINE.scope(deadline, request)).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Indeterminate, format!("no response to the {what} request within {limit:?}")))
+    })
+}
+
+/// Returns how much time the current request has left. `None` if its caller set no limit.
+#[cfg(feature = "azure")]
+fn time_left() -> Option<Duration> {
+    DEADLINE.try_with(|deadline| deadline.saturating_duration_since(Instant::now())).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_dropped_when_its_time_is_over() {
+        let began = Instant::now();
+        let error = limit_request(Duration::from_secs(2), "list", pending::<Result<()>>()).await.unwrap_err();
+        assert_eq!((error.kind(), began.elapsed()), (ErrorKind::Indeterminate, Duration::from_secs(2)));
+        assert!(error.to_string().contains("list request within 2s"), "{error}");
+    }
+
+    #[cfg(feature = "azure")]
+    #[tokio::test(start_paused = true)]
+    async fn a_request_knows_how_much_time_is_left() {
+        let request = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            Ok(time_left())
+        };
+        let left = limit_request(Duration::from_secs(5), "read", request).await.unwrap();
+        assert_eq!((left, time_left()), (Some(Duration::from_secs(3)), None));
     }
 }

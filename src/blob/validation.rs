@@ -16,10 +16,10 @@ const MAX_METADATA_BYTES: usize = 8 * 1024;
 /// [`ErrorKind::InvalidArgument`]. The message names the blob name and the rule. Use another name.
 pub fn validate_blob_name(name: &str) -> Result<()> {
     if name.is_empty() || name.chars().count() > MAX_NAME_CHARS {
-        return Err(invalid(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
+        return Err(invalid_argument(format!("the blob name {name:?} must have 1 to {MAX_NAME_CHARS} characters")));
     }
     if matches!(name, "." | "..") {
-        return Err(invalid(format!("the blob name {name:?} is a relative path in a URL; use another name")));
+        return Err(invalid_argument(format!("the blob name {name:?} is a relative path in a URL; use another name")));
     }
     Ok(())
 }
@@ -36,7 +36,9 @@ pub fn validate_metadata(metadata: &Metadata) -> Result<()> {
     }
     let size: usize = metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
     if size > MAX_METADATA_BYTES {
-        return Err(invalid(format!("the metadata has {size} bytes, but at most {MAX_METADATA_BYTES} are allowed")));
+        return Err(invalid_argument(format!(
+            "the metadata has {size} bytes, but at most {MAX_METADATA_BYTES} are allowed"
+        )));
     }
     Ok(())
 }
@@ -59,24 +61,26 @@ fn check_key(key: &str) -> Result<()> {
     if is_identifier {
         return Ok(());
     }
-    Err(invalid(format!(
+    Err(invalid_argument(format!(
         "the metadata key {key:?} must be letters, digits and underscores, and must not start with a digit"
     )))
 }
 
 fn check_value(key: &str, value: &str) -> Result<()> {
     if !value.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-        return Err(invalid(format!("the value {value:?} of the metadata key {key:?} must be printable ASCII")));
+        return Err(invalid_argument(format!(
+            "the value {value:?} of the metadata key {key:?} must be printable ASCII"
+        )));
     }
     if value.trim_matches(' ') != value {
-        return Err(invalid(format!(
+        return Err(invalid_argument(format!(
             "the value {value:?} of the metadata key {key:?} must not start or end with a space, because HTTP drops it"
         )));
     }
     Ok(())
 }
 
-fn invalid(message: String) -> Error {
+fn invalid_argument(message: String) -> Error {
     Error::new(ErrorKind::InvalidArgument, message)
 }
 

@@ -1,8 +1,9 @@
 //! Checkpoints.
 
-use super::fields::{Fields, display, format_time, has_key, insert, parse_time};
-use super::keys::{HUB_CREATED, INITIAL, OFFSET, OWNER_ID, SEQUENCE_NUMBER, UPDATED_AT};
-use super::malformed::MalformedRecord;
+use super::fields::{
+    HUB_CREATED, INITIAL, MalformedRecord, MetadataReader, OFFSET, OWNER_ID, SEQUENCE_NUMBER, UPDATED_AT, format_time,
+    has_key, insert_some, parse_time, quote_value,
+};
 use crate::model::{CheckpointRecord, Metadata, OwnerId};
 
 /// Returns the metadata of a checkpoint blob. Both keys of the position are always present, because other SDKs fail
@@ -11,12 +12,12 @@ use crate::model::{CheckpointRecord, Metadata, OwnerId};
 pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     let mut metadata: Metadata = record.other.iter().collect();
     let sequence_number = record.sequence_number.map(|number| number.to_string()).unwrap_or_default();
-    insert(&mut metadata, INITIAL, record.initial.then_some(&sequence_number));
+    insert_some(&mut metadata, INITIAL, record.initial.then_some(&sequence_number));
     metadata.insert(SEQUENCE_NUMBER, sequence_number);
     metadata.insert(OFFSET, record.offset.as_deref().unwrap_or_default());
-    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
-    insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
-    insert(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
+    insert_some(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
+    insert_some(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
+    insert_some(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
     metadata
 }
 
@@ -24,9 +25,9 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
 /// new owner, and the time at which the position was written.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
-    insert(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
+    insert_some(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     if !has_key(&metadata, UPDATED_AT) {
-        insert(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
+        insert_some(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     }
     metadata
 }
@@ -35,42 +36,39 @@ pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metada
 /// reported, because it breaks other SDKs.
 #[must_use]
 pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, Option<MalformedRecord>) {
-    let mut fields = Fields::of(metadata);
+    let mut fields = MetadataReader::new(metadata);
     let number = fields.take(SEQUENCE_NUMBER);
     let offset = fields.take(OFFSET);
+    // .NET writes `long.MinValue` for "no sequence number".
+    let sequence_number = number.and_then(|text| text.parse().ok()).filter(|number| *number != i64::MIN);
     let record = CheckpointRecord {
-        sequence_number: number.and_then(parse_sequence_number),
+        sequence_number,
         offset: offset.filter(|offset| is_usable_offset(offset)).map(str::to_owned),
-        owner: fields.take_some(OWNER_ID).map(OwnerId::recorded),
+        owner: fields.take_nonempty(OWNER_ID).map(OwnerId::from_record),
         updated_at: fields.take(UPDATED_AT).and_then(parse_time),
         // Another program may have changed the position and kept the keys that it does not know.
-        initial: fields.take_some(INITIAL).is_some_and(|recorded| number == Some(recorded)),
+        initial: fields.take_nonempty(INITIAL).is_some_and(|recorded| number == Some(recorded)),
         hub_created_at: fields.take(HUB_CREATED).and_then(parse_time),
-        other: fields.rest(),
+        other: fields.take_rest(),
     };
     let problem = match (&record.sequence_number, &record.offset) {
         (Some(_), Some(_)) => None,
         // This crate leaves the offset empty if the service would reject it.
         (Some(_), None) if offset == Some("") && record.updated_at.is_some() => None,
-        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", display(number))),
-        (Some(_), None) => Some(format!("offset {} is not a position", display(offset))),
+        (None, Some(_)) => Some(format!("sequencenumber {} is not a number", quote_value(number))),
+        (Some(_), None) => Some(format!("offset {} is not a position", quote_value(offset))),
         (None, None) => Some(format!(
             "has neither a usable sequencenumber nor a usable offset: {} and {}",
-            display(number),
-            display(offset)
+            quote_value(number),
+            quote_value(offset)
         )),
     };
     (record, problem.map(|problem| MalformedRecord::new(blob, problem)))
 }
 
 /// Returns the sequence number of a checkpoint as other readers see it, which includes the smallest one.
-pub(crate) fn written_number(metadata: &Metadata) -> Option<i64> {
+pub(crate) fn read_sequence_number(metadata: &Metadata) -> Option<i64> {
     metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case(SEQUENCE_NUMBER))?.1.parse().ok()
-}
-
-/// .NET writes `long.MinValue` for "no sequence number".
-fn parse_sequence_number(text: &str) -> Option<i64> {
-    text.parse().ok().filter(|number| *number != i64::MIN)
 }
 
 /// .NET 5.11 wrote the text "no offset", and Python writes "None", for a missing offset.

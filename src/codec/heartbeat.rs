@@ -1,8 +1,9 @@
 //! Heartbeats.
 
-use super::fields::{Fields, display, format_seconds, insert, parse_seconds, reported};
-use super::keys::{DECLARED_DEAD_BY, INCARNATION, LEASE_DURATION, OWNER_ID};
-use super::malformed::MalformedRecord;
+use super::fields::{
+    DECLARED_DEAD_BY, INCARNATION, LEASE_DURATION, MalformedRecord, MetadataReader, OWNER_ID, format_seconds,
+    insert_some, malformed_record, parse_seconds, quote_value,
+};
 use crate::model::{HeartbeatRecord, Incarnation, Metadata, OwnerId};
 
 /// Returns the metadata of a heartbeat blob.
@@ -10,9 +11,9 @@ use crate::model::{HeartbeatRecord, Incarnation, Metadata, OwnerId};
 pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
     let mut metadata: Metadata = record.other.iter().collect();
     metadata.insert(OWNER_ID, record.owner.as_str());
-    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
-    insert(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(OwnerId::as_str));
-    insert(&mut metadata, LEASE_DURATION, record.lease_duration.map(format_seconds));
+    insert_some(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
+    insert_some(&mut metadata, DECLARED_DEAD_BY, record.declared_dead_by.as_ref().map(OwnerId::as_str));
+    insert_some(&mut metadata, LEASE_DURATION, record.lease_duration.map(format_seconds));
     metadata
 }
 
@@ -20,23 +21,23 @@ pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
 /// contradicts the name, and a missing incarnation, are reported.
 #[must_use]
 pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (HeartbeatRecord, Option<MalformedRecord>) {
-    let mut fields = Fields::of(metadata);
+    let mut fields = MetadataReader::new(metadata);
     let named = fields.take(OWNER_ID);
     if named != Some(owner.as_str()) {
-        fields.report(&format!("ownerid {} is not the owner in the blob name", display(named)));
+        fields.report_problem(&format!("ownerid {} is not the owner in the blob name", quote_value(named)));
     }
-    let incarnation = fields.take_some(INCARNATION).map(Incarnation::recorded);
+    let incarnation = fields.take_nonempty(INCARNATION).map(Incarnation::from_record);
     if incarnation.is_none() {
-        fields.report("has no incarnation");
+        fields.report_problem("has no incarnation");
     }
     let record = HeartbeatRecord {
         owner,
         incarnation,
-        declared_dead_by: fields.take_some(DECLARED_DEAD_BY).map(OwnerId::recorded),
+        declared_dead_by: fields.take_nonempty(DECLARED_DEAD_BY).map(OwnerId::from_record),
         lease_duration: fields.take_known(LEASE_DURATION, parse_seconds),
-        other: fields.rest(),
+        other: fields.take_rest(),
     };
-    (record, reported(blob, &fields.problems))
+    (record, malformed_record(blob, &fields.problems))
 }
 
 #[cfg(test)]

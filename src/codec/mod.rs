@@ -16,15 +16,13 @@
 mod checkpoint;
 mod fields;
 mod heartbeat;
-mod keys;
-mod malformed;
 mod names;
 mod ownership;
 
 pub use self::checkpoint::{decode_checkpoint, encode_checkpoint, with_adopter};
-pub(crate) use self::checkpoint::{is_usable_offset, written_number};
+pub(crate) use self::checkpoint::{is_usable_offset, read_sequence_number};
+pub use self::fields::MalformedRecord;
 pub use self::heartbeat::{decode_heartbeat, encode_heartbeat};
-pub use self::malformed::MalformedRecord;
 pub use self::names::{BlobNames, RecordKind};
 pub(crate) use self::ownership::names_owner;
 pub use self::ownership::{decode_ownership, encode_ownership, with_handoff_request};

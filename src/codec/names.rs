@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::malformed::MalformedRecord;
+use super::fields::MalformedRecord;
 use crate::model::{ConsumerGroup, NameCase, OwnerId, PartitionId};
 
 /// The kinds of record of a partition. The blobs of each kind have their own segment.
@@ -33,7 +33,7 @@ impl BlobNames {
     /// let group = ConsumerGroup::new("Example.servicebus.windows.net", "Orders", "$Default")?;
     /// let names = BlobNames::new(&group, NameCase::Lower);
     /// assert_eq!(
-    ///     names.of(RecordKind::Checkpoint, &7.into()),
+    ///     names.record_name(RecordKind::Checkpoint, &7.into()),
     ///     "example.servicebus.windows.net/orders/$default/checkpoint/7"
     /// );
     /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
@@ -63,7 +63,7 @@ impl BlobNames {
 
     /// Returns the prefix of all names of this kind.
     #[must_use]
-    pub fn prefix(&self, kind: RecordKind) -> &str {
+    pub fn record_prefix(&self, kind: RecordKind) -> &str {
         match kind {
             RecordKind::Ownership => &self.ownership,
             RecordKind::Checkpoint => &self.checkpoint,
@@ -72,34 +72,34 @@ impl BlobNames {
 
     /// Returns the name of one partition's blob.
     #[must_use]
-    pub fn of(&self, kind: RecordKind, partition: &PartitionId) -> String {
-        format!("{}{partition}", self.prefix(kind))
+    pub fn record_name(&self, kind: RecordKind, partition: &PartitionId) -> String {
+        format!("{}{partition}", self.record_prefix(kind))
     }
 
     /// Returns the name of the blob with which this owner verifies the storage. `random` distinguishes instances that
     /// start at the same time with the same owner id. It is outside of the group: if it cannot be deleted, no listing
     /// returns it.
     #[must_use]
-    pub fn verify(&self, owner: &OwnerId, random: u64) -> String {
-        format!("{}{}-{random:016x}", self.verify, segment(owner))
+    pub fn verification_name(&self, owner: &OwnerId, random: u64) -> String {
+        format!("{}{}-{random:016x}", self.verify, encode_owner(owner))
     }
 
     /// Returns the prefix of the blobs with which the owners of the group verify the storage.
     #[must_use]
-    pub fn verify_prefix(&self) -> &str {
+    pub fn verification_prefix(&self) -> &str {
         &self.verify
     }
 
     /// Returns the prefix of all heartbeat names.
     #[must_use]
-    pub fn heartbeats(&self) -> &str {
+    pub fn heartbeat_prefix(&self) -> &str {
         &self.heartbeat
     }
 
     /// Returns the name of one owner's heartbeat blob.
     #[must_use]
-    pub fn heartbeat(&self, owner: &OwnerId) -> String {
-        format!("{}{}", self.heartbeat, segment(owner))
+    pub fn heartbeat_name(&self, owner: &OwnerId) -> String {
+        format!("{}{}", self.heartbeat, encode_owner(owner))
     }
 
     /// Returns the owner that a listed heartbeat blob belongs to.
@@ -108,17 +108,17 @@ impl BlobNames {
     ///
     /// If it is not the name of any owner's heartbeat: the blob is foreign.
     pub fn heartbeat_owner(&self, name: &str) -> Result<OwnerId, MalformedRecord> {
-        let malformed = |problem: &str| MalformedRecord::new(name, problem);
-        let encoded =
-            name.strip_prefix(&self.heartbeat).ok_or_else(|| malformed("is not a heartbeat of this group"))?;
-        let decoded = percent_decode_str(encoded).decode_utf8().map_err(|error| malformed(&error.to_string()))?;
-        let owner = OwnerId::new(decoded).map_err(|error| malformed(&error.to_string()))?;
+        let Some(encoded) = name.strip_prefix(&self.heartbeat) else {
+            return Err(MalformedRecord::new(name, "is not a heartbeat of this group"));
+        };
+        let decoded = percent_decode_str(encoded).decode_utf8();
+        let decoded = decoded.map_err(|error| MalformedRecord::new(name, error.to_string()))?;
+        let owner = OwnerId::new(decoded).map_err(|error| MalformedRecord::new(name, error.to_string()))?;
         // Each owner has exactly one name.
-        if segment(&owner) == encoded {
-            Ok(owner)
-        } else {
-            Err(malformed("does not have the canonical name of its owner"))
+        if encode_owner(&owner) != encoded {
+            return Err(MalformedRecord::new(name, "does not have the canonical name of its owner"));
         }
+        Ok(owner)
     }
 
     /// Returns the partition that a listed blob belongs to.
@@ -126,8 +126,8 @@ impl BlobNames {
     /// # Errors
     ///
     /// If the name has another depth or no partition: the blob is foreign.
-    pub fn partition(&self, kind: RecordKind, name: &str) -> Result<PartitionId, MalformedRecord> {
-        let Some(partition) = name.strip_prefix(self.prefix(kind)) else {
+    pub fn parse_partition(&self, kind: RecordKind, name: &str) -> Result<PartitionId, MalformedRecord> {
+        let Some(partition) = name.strip_prefix(self.record_prefix(kind)) else {
             return Err(MalformedRecord::new(name, "is outside this consumer group"));
         };
         PartitionId::new(partition).map_err(|error| MalformedRecord::new(name, error.to_string()))
@@ -138,7 +138,7 @@ impl BlobNames {
 /// A final dot is encoded, too, because Azure drops dots at the end of a name
 /// (<https://github.com/Azure/azure-sdk-for-java/issues/36674>). If the id consists of dots only, all of them are
 /// encoded, because some programs resolve such a segment as a relative path.
-fn segment(owner: &OwnerId) -> String {
+fn encode_owner(owner: &OwnerId) -> String {
     const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     let encoded = utf8_percent_encode(owner.as_str(), KEPT).to_string();
     if encoded.bytes().all(|byte| byte == b'.') {
@@ -167,25 +167,28 @@ mod tests {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();
         let partition = PartitionId::from(12);
         let lower = BlobNames::new(&group, NameCase::Lower);
-        assert_eq!(lower.of(RecordKind::Ownership, &partition), "ns.servicebus.windows.net/hub/$default/ownership/12");
+        assert_eq!(
+            lower.record_name(RecordKind::Ownership, &partition),
+            "ns.servicebus.windows.net/hub/$default/ownership/12"
+        );
         let verbatim = BlobNames::new(&group, NameCase::Verbatim);
         assert_eq!(
-            verbatim.of(RecordKind::Checkpoint, &partition),
+            verbatim.record_name(RecordKind::Checkpoint, &partition),
             "NS.servicebus.windows.net/Hub/$Default/checkpoint/12"
         );
         let owner = OwnerId::new("pod 1/a").unwrap();
         let verify = "ns.servicebus.windows.net/verify/hub/$default/pod%201%2Fa-0000000000000abc";
-        assert_eq!(lower.verify(&owner, 0xabc), verify);
+        assert_eq!(lower.verification_name(&owner, 0xabc), verify);
         assert!(!verify.starts_with(lower.group_prefix()), "no instance lists it");
     }
 
     #[test]
     fn a_heartbeat_belongs_to_the_owner_in_its_name() {
         let owner = OwnerId::new("pod 1/a").unwrap();
-        let name = names().heartbeat(&owner);
+        let name = names().heartbeat_name(&owner);
         assert_eq!(name, "ns.servicebus.windows.net/hub/$default/heartbeat/pod%201%2Fa");
         assert_eq!(names().heartbeat_owner(&name), Ok(owner.clone()));
-        let prefix = names().heartbeats().to_owned();
+        let prefix = names().heartbeat_prefix().to_owned();
         for foreign in [
             prefix.clone(),
             format!("{prefix}a/b"),
@@ -202,12 +205,12 @@ mod tests {
     fn a_final_dot_has_exactly_one_encoding() {
         for (id, encoded) in [("a.", "a%2E"), ("a..", "a.%2E"), ("a.b", "a.b"), (".a", ".a"), ("..", "%2E%2E")] {
             let owner = OwnerId::new(id).unwrap();
-            let name = names().heartbeat(&owner);
-            assert_eq!(name, format!("{}{encoded}", names().heartbeats()));
+            let name = names().heartbeat_name(&owner);
+            assert_eq!(name, format!("{}{encoded}", names().heartbeat_prefix()));
             assert_eq!(names().heartbeat_owner(&name), Ok(owner));
         }
         for other in ["a.", "a%2e", "a%2E%2E", "a%2Eb"] {
-            let name = format!("{}{other}", names().heartbeats());
+            let name = format!("{}{other}", names().heartbeat_prefix());
             assert!(names().heartbeat_owner(&name).unwrap_err().problem.contains("canonical"), "{other}");
         }
     }
@@ -215,9 +218,9 @@ mod tests {
     #[test]
     fn names_of_another_depth_are_foreign() {
         let prefix = "ns.servicebus.windows.net/hub/$default/ownership/";
-        assert_eq!(names().partition(RecordKind::Ownership, &format!("{prefix}3")), Ok(PartitionId::from(3)));
+        assert_eq!(names().parse_partition(RecordKind::Ownership, &format!("{prefix}3")), Ok(PartitionId::from(3)));
         for foreign in [prefix.to_owned(), format!("{prefix}3/x"), "elsewhere/3".to_owned()] {
-            let problem = names().partition(RecordKind::Ownership, &foreign).unwrap_err();
+            let problem = names().parse_partition(RecordKind::Ownership, &foreign).unwrap_err();
             assert_eq!(problem.blob, foreign);
         }
     }
@@ -231,10 +234,10 @@ mod tests {
             ])
         ) {
             if let Ok(owner) = names().heartbeat_owner(&name) {
-                prop_assert_eq!(names().heartbeat(&owner), name.clone());
+                prop_assert_eq!(names().heartbeat_name(&owner), name.clone());
             }
-            if let Ok(partition) = names().partition(RecordKind::Ownership, &name) {
-                prop_assert_eq!(names().of(RecordKind::Ownership, &partition), name);
+            if let Ok(partition) = names().parse_partition(RecordKind::Ownership, &name) {
+                prop_assert_eq!(names().record_name(RecordKind::Ownership, &partition), name);
             }
         }
     }

@@ -1,11 +1,10 @@
 //! Ownership records.
 
-use super::fields::{Fields, format_seconds, format_time, has_key, insert, parse_seconds, parse_time, reported, yes};
-use super::keys::{
+use super::fields::{
     AWAY, CLAIMED_AT, COOPERATIVE, DRAINING, EPOCH, HANDOFF_TO, INCARNATION, LEASE_DURATION, LEASE_SCOPE, LOAD,
-    OPERATOR, OWNER_ID, SCOPE_INSTANCE, YES,
+    MalformedRecord, MetadataReader, OPERATOR, OWNER_ID, SCOPE_INSTANCE, YES, format_seconds, format_time, has_key,
+    insert_some, malformed_record, parse_flag, parse_seconds, parse_time,
 };
-use super::malformed::MalformedRecord;
 use crate::model::{Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord};
 
 /// Returns the metadata of an ownership blob.
@@ -14,17 +13,17 @@ pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     let mut metadata: Metadata = record.other.iter().collect();
     let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
     metadata.insert(OWNER_ID, owner);
-    insert(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
-    insert(&mut metadata, CLAIMED_AT, record.claimed_at.and_then(format_time));
-    insert(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
-    insert(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
-    insert(&mut metadata, COOPERATIVE, record.cooperative.then_some(YES));
-    insert(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(OwnerId::as_str));
-    insert(&mut metadata, OPERATOR, record.operator.as_ref().map(OwnerId::as_str));
-    insert(&mut metadata, DRAINING, record.draining.then_some(YES));
-    insert(&mut metadata, AWAY, record.away.then_some(YES));
-    insert(&mut metadata, LEASE_SCOPE, (record.scope == LeaseScope::Instance).then_some(SCOPE_INSTANCE));
-    insert(&mut metadata, LEASE_DURATION, record.lease_duration.map(format_seconds));
+    insert_some(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
+    insert_some(&mut metadata, CLAIMED_AT, record.claimed_at.and_then(format_time));
+    insert_some(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
+    insert_some(&mut metadata, LOAD, record.load.map(|load| load.to_string()));
+    insert_some(&mut metadata, COOPERATIVE, record.cooperative.then_some(YES));
+    insert_some(&mut metadata, HANDOFF_TO, record.handoff_to.as_ref().map(OwnerId::as_str));
+    insert_some(&mut metadata, OPERATOR, record.operator.as_ref().map(OwnerId::as_str));
+    insert_some(&mut metadata, DRAINING, record.draining.then_some(YES));
+    insert_some(&mut metadata, AWAY, record.away.then_some(YES));
+    insert_some(&mut metadata, LEASE_SCOPE, (record.scope == LeaseScope::Instance).then_some(SCOPE_INSTANCE));
+    insert_some(&mut metadata, LEASE_DURATION, record.lease_duration.map(format_seconds));
     metadata
 }
 
@@ -45,31 +44,29 @@ pub(crate) fn names_owner(metadata: &Metadata) -> bool {
 /// counts as absent, and is reported, too.
 #[must_use]
 pub fn decode_ownership(blob: &str, metadata: &Metadata) -> (OwnershipRecord, Option<MalformedRecord>) {
-    let mut fields = Fields::of(metadata);
+    let mut fields = MetadataReader::new(metadata);
     let owner = fields.take(OWNER_ID);
     if owner.is_none() {
-        fields.report("has no ownerid; considered released");
+        fields.report_problem("has no ownerid; considered released");
     }
     let record = OwnershipRecord {
-        owner: owner.filter(|id| !id.is_empty()).map(OwnerId::recorded),
-        incarnation: fields.take_some(INCARNATION).map(Incarnation::recorded),
+        owner: owner.filter(|id| !id.is_empty()).map(OwnerId::from_record),
+        incarnation: fields.take_nonempty(INCARNATION).map(Incarnation::from_record),
         claimed_at: fields.take(CLAIMED_AT).and_then(parse_time),
         epoch: fields.take_known(EPOCH, |text| text.parse().ok()),
         load: fields.take(LOAD).and_then(|text| text.parse().ok()),
-        cooperative: fields.take_known(COOPERATIVE, yes).is_some(),
-        handoff_to: fields.take_some(HANDOFF_TO).map(OwnerId::recorded),
-        operator: fields.take_some(OPERATOR).map(OwnerId::recorded),
-        draining: fields.take_known(DRAINING, yes).is_some(),
-        away: fields.take_known(AWAY, yes).is_some(),
-        scope: fields.take_known(LEASE_SCOPE, scope).unwrap_or_default(),
+        cooperative: fields.take_known(COOPERATIVE, parse_flag).is_some(),
+        handoff_to: fields.take_nonempty(HANDOFF_TO).map(OwnerId::from_record),
+        operator: fields.take_nonempty(OPERATOR).map(OwnerId::from_record),
+        draining: fields.take_known(DRAINING, parse_flag).is_some(),
+        away: fields.take_known(AWAY, parse_flag).is_some(),
+        scope: fields
+            .take_known(LEASE_SCOPE, |text| (text == SCOPE_INSTANCE).then_some(LeaseScope::Instance))
+            .unwrap_or_default(),
         lease_duration: fields.take_known(LEASE_DURATION, parse_seconds),
-        other: fields.rest(),
+        other: fields.take_rest(),
     };
-    (record, reported(blob, &fields.problems))
-}
-
-fn scope(text: &str) -> Option<LeaseScope> {
-    (text == SCOPE_INSTANCE).then_some(LeaseScope::Instance)
+    (record, malformed_record(blob, &fields.problems))
 }
 
 #[cfg(test)]
@@ -166,7 +163,7 @@ mod tests {
             ("ehcleaseduration", "-1"),
         ] {
             let (record, problem) = decode_ownership("b", &metadata([("ownerid", "a"), (key, value)]));
-            let absent = OwnershipRecord { owner: Some(OwnerId::recorded("a")), ..OwnershipRecord::default() };
+            let absent = OwnershipRecord { owner: Some(OwnerId::from_record("a")), ..OwnershipRecord::default() };
             assert_eq!(record, absent, "{key}");
             let problem = problem.unwrap_or_else(|| panic!("{key} is not reported"));
             assert!(problem.problem.contains(key) && problem.problem.contains(value), "{problem}");

@@ -1,24 +1,36 @@
-//! An event hub as the sink of dead letters.
+//! An event hub as the sink of dead letters, and their AMQP messages.
 
 use std::fmt;
 use std::sync::Arc;
 
 use azure_core::credentials::TokenCredential;
-use azure_core_amqp::AmqpMessage;
+use azure_core_amqp::message::{AmqpAnnotationKey, AmqpAnnotations, AmqpApplicationProperties};
+use azure_core_amqp::{AmqpMessage, AmqpSimpleValue, AmqpSymbol};
+use azure_messaging_eventhubs::ProducerClient;
 use azure_messaging_eventhubs::builders::ProducerClientBuilder;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use azure_messaging_eventhubs::{EventHubsError, ProducerClient};
+use time::format_description::well_known::Rfc3339;
 use tokio::time::timeout;
 
 use super::REQUEST_TIMEOUT;
-use super::connection::Connection;
-use super::connection_health::{Outcome, Route};
-use super::connection_string::{ReplaceableConnectionString, parsed};
-use super::connector::{Access, Connector, Settings};
-use super::dead_letter::{message, message_of_undecodable};
+use super::credentials::{HubAccess, ReplaceableConnectionString, parse_connection_string};
 use super::errors;
+use super::source::connection::{Connection, Connector, Settings};
+use super::source::connection_health::{ConnectionOutcome, Route};
 use crate::error::{Error, ErrorKind, Result};
+use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, UndecodableEvent};
+use crate::source::Positioned;
+use crate::telemetry::Causes;
+
+/// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
+/// event hub.
+const LONGEST_ERROR: usize = 1024;
+
+/// The event hub sets the annotations with this prefix, such as `x-opt-sequence-number`.
+const SERVICE_PREFIX: &str = "x-opt-";
+/// The producer sets these annotations, in spite of their prefix.
+const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 
 /// Moves dead letters to an event hub, by the official producer.
 ///
@@ -66,7 +78,7 @@ pub struct EventHubDeadLettersBuilder {
     /// Missing if the connection string names it.
     namespace: Option<String>,
     event_hub: String,
-    access: Access,
+    access: HubAccess,
     settings: Settings<ProducerClient>,
 }
 
@@ -86,8 +98,7 @@ impl EventHubDeadLetters {
         event_hub: impl Into<String>,
         connection_string: impl Into<ReplaceableConnectionString>,
     ) -> EventHubDeadLettersBuilder {
-        let access = Access::ConnectionString(connection_string.into());
-        EventHubDeadLettersBuilder::new(None, event_hub.into(), access)
+        EventHubDeadLettersBuilder::new(None, event_hub.into(), HubAccess::ConnectionString(connection_string.into()))
     }
 
     /// Returns a builder for a sink that sends to an event hub with a credential of Microsoft Entra ID. The credential
@@ -110,17 +121,26 @@ impl EventHubDeadLetters {
         event_hub: impl Into<String>,
         credential: Arc<dyn TokenCredential>,
     ) -> EventHubDeadLettersBuilder {
-        EventHubDeadLettersBuilder::new(Some(namespace.into()), event_hub.into(), Access::credential(credential))
+        EventHubDeadLettersBuilder::new(
+            Some(namespace.into()),
+            event_hub.into(),
+            HubAccess::from_credential(credential),
+        )
     }
 
     async fn send(&self, message: AmqpMessage) -> Result<()> {
-        let client = self.connection.usable().await;
+        let client = self.connection.usable_client().await;
         // The client may wait forever for a lost response.
-        let sent = timeout(REQUEST_TIMEOUT, client.client().send_message(message, None)).await;
-        client.record(&Route::Hub, outcome(sent.as_ref().ok()));
+        let sent = timeout(REQUEST_TIMEOUT, client.inner().send_message(message, None)).await;
+        let outcome = match &sent {
+            Ok(Ok(())) => ConnectionOutcome::Responded,
+            Ok(Err(error)) => errors::connection_outcome(error),
+            Err(_) => ConnectionOutcome::Broken,
+        };
+        client.record_outcome(&Route::Hub, outcome);
         let what = "the event hub for dead letters";
         match sent {
-            Ok(sent) => sent.map_err(|error| errors::sending(what, error)),
+            Ok(sent) => sent.map_err(|error| errors::send_error(what, error)),
             Err(elapsed) => {
                 let message = format!("{what} did not respond within {REQUEST_TIMEOUT:?}");
                 Err(Error::new(ErrorKind::Indeterminate, message).with_source(elapsed))
@@ -131,24 +151,21 @@ impl EventHubDeadLetters {
 
 impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetters {
     async fn store(&self, letter: DeadLetter<ReceivedEventData>) -> Result<(), HandlerError> {
-        Ok(self.send(message(&letter)).await?)
+        Ok(self.send(message_of_letter(&letter)).await?)
     }
 
     async fn store_undecodable(&self, event: UndecodableEvent) -> Result<(), HandlerError> {
-        Ok(self.send(message_of_undecodable(&event)).await?)
-    }
-}
-
-fn outcome(sent: Option<&Result<(), EventHubsError>>) -> Outcome {
-    match sent {
-        Some(Ok(())) => Outcome::Responded,
-        Some(Err(error)) => errors::outcome(error),
-        None => Outcome::Broken,
+        // The client could not decode the event: there is no body, and the origin is known in part.
+        let mut properties = AmqpApplicationProperties::new();
+        add_place(&mut properties, &event.group, &event.partition_id, &event.error);
+        set_property(&mut properties, "x-original-sequence-number", event.sequence_number);
+        let message = AmqpMessage::builder().with_body(Vec::<u8>::new()).with_application_properties(properties);
+        Ok(self.send(message.build()).await?)
     }
 }
 
 impl EventHubDeadLettersBuilder {
-    fn new(namespace: Option<String>, event_hub: String, access: Access) -> Self {
+    fn new(namespace: Option<String>, event_hub: String, access: HubAccess) -> Self {
         Self { namespace, event_hub, access, settings: Box::new(|client| client) }
     }
 
@@ -173,8 +190,8 @@ impl EventHubDeadLettersBuilder {
     /// The first dead letter shows whether the key or the credential is valid, and whether the event hub exists.
     pub async fn connect(self) -> Result<EventHubDeadLetters> {
         let namespace = match (self.namespace, &self.access) {
-            (None, Access::ConnectionString(connection_string)) => {
-                parsed(&connection_string.secret())?.fully_qualified_namespace
+            (None, HubAccess::ConnectionString(connection_string)) => {
+                parse_connection_string(&connection_string.current_secret())?.fully_qualified_namespace
             }
             (namespace, _) => namespace.unwrap_or_default(),
         };
@@ -187,5 +204,148 @@ impl fmt::Debug for EventHubDeadLettersBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let event_hub = &self.event_hub;
         f.debug_struct("EventHubDeadLettersBuilder").field("event_hub", event_hub).finish_non_exhaustive()
+    }
+}
+
+/// Returns the message for a dead letter: the content of the event, and its origin.
+fn message_of_letter(letter: &DeadLetter<ReceivedEventData>) -> AmqpMessage {
+    let original = letter.event.raw_amqp_message();
+    let mut properties = original.application_properties.clone().unwrap_or_default();
+    add_origin(&mut properties, letter);
+    // Keep the annotations that the producer has set. IoT Hub, for example, adds `iothub-connection-device-id`.
+    let mut annotations = AmqpAnnotations::new();
+    for (key, value) in original.message_annotations.iter().flat_map(|annotations| annotations.0.iter()) {
+        if !is_of_the_service(key) {
+            annotations.insert(key.clone(), value.clone());
+        }
+    }
+    AmqpMessage {
+        application_properties: Some(properties),
+        message_annotations: (!annotations.0.is_empty()).then_some(annotations),
+        delivery_annotations: None,
+        ..original.clone()
+    }
+}
+
+fn is_of_the_service(key: &AmqpAnnotationKey) -> bool {
+    match key {
+        AmqpAnnotationKey::Symbol(AmqpSymbol(name)) => {
+            name.starts_with(SERVICE_PREFIX) && !PRODUCER_KEYS.contains(&name.as_str())
+        }
+        // Reserved by AMQP.
+        AmqpAnnotationKey::Ulong(_) => true,
+    }
+}
+
+fn add_origin(properties: &mut AmqpApplicationProperties, letter: &DeadLetter<ReceivedEventData>) {
+    let event = &letter.event;
+    add_place(properties, &letter.group, &letter.partition_id, &letter.error);
+    if let Some(number) = event.sequence_number() {
+        set_property(properties, "x-original-sequence-number", number);
+    }
+    if let Some(offset) = event.offset() {
+        set_property(properties, "x-original-offset", offset.as_str());
+    }
+    if let Some(Ok(time)) = event.enqueued_at().map(|time| time.format(&Rfc3339)) {
+        set_property(properties, "x-original-enqueued-time", time);
+    }
+    set_property(properties, "x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX));
+}
+
+fn add_place(
+    properties: &mut AmqpApplicationProperties,
+    group: &ConsumerGroup,
+    partition: &PartitionId,
+    error: &Error,
+) {
+    set_property(properties, "x-original-event-hub", group.event_hub());
+    set_property(properties, "x-original-consumer-group", group.name());
+    set_property(properties, "x-original-partition", partition.as_str());
+    let mut text = Causes(error).to_string();
+    let ends = text.char_indices().map(|(start, char)| start + char.len_utf8());
+    text.truncate(ends.take_while(|end| *end <= LONGEST_ERROR).last().unwrap_or_default());
+    set_property(properties, "x-original-error", text);
+}
+
+fn set_property(properties: &mut AmqpApplicationProperties, name: &str, value: impl Into<AmqpSimpleValue>) {
+    // `insert` keeps a former value, too.
+    while properties.0.remove(name).is_some() {}
+    properties.insert(name.to_owned(), value.into());
+}
+
+#[cfg(test)]
+mod tests {
+    use azure_core_amqp::AmqpValue;
+
+    use super::*;
+
+    fn letter(message: AmqpMessage, error: Error) -> DeadLetter<ReceivedEventData> {
+        DeadLetter {
+            event: message.into(),
+            group: Arc::new(ConsumerGroup::new("ns", "orders", "readers").unwrap()),
+            partition_id: PartitionId::from(3),
+            epoch: 5,
+            attempts: 7,
+            error: Arc::new(error),
+        }
+    }
+
+    fn annotated(annotations: &[(&str, AmqpValue)]) -> AmqpMessage {
+        let mut all = AmqpAnnotations::new();
+        for (name, value) in annotations {
+            all.insert(AmqpSymbol((*name).to_owned()), value.clone());
+        }
+        AmqpMessage::builder().with_body(b"body".to_vec()).with_message_annotations(all).build()
+    }
+
+    fn property<'a>(message: &'a AmqpMessage, name: &str) -> Option<&'a AmqpSimpleValue> {
+        let properties = message.application_properties.as_ref()?;
+        properties.0.iter().find(|(key, _)| key.as_str() == name).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn a_letter_has_the_content_and_the_origin() {
+        let mut original = annotated(&[
+            ("x-opt-sequence-number", AmqpValue::Long(42)),
+            ("x-opt-offset", AmqpValue::String("420".into())),
+            ("x-opt-enqueued-time", AmqpValue::Long(0)),
+            ("x-opt-partition-key", AmqpValue::String("customer-1".into())),
+            ("iothub-connection-device-id", AmqpValue::String("thermostat-7".into())),
+        ]);
+        let mut properties = AmqpApplicationProperties::new();
+        properties.insert("type".into(), "order");
+        properties.insert("x-original-error".into(), "of a former dead letter");
+        original.application_properties = Some(properties);
+        let failed = Error::new(ErrorKind::Handler, "the handler failed").with_source("no such customer");
+        let message = message_of_letter(&letter(original.clone(), failed));
+        assert_eq!(message.body, original.body);
+        for (name, value) in [
+            ("type", "order".into()),
+            ("x-original-event-hub", "orders".into()),
+            ("x-original-consumer-group", "readers".into()),
+            ("x-original-partition", "3".into()),
+            ("x-original-sequence-number", 42_i64.into()),
+            ("x-original-offset", "420".into()),
+            ("x-original-attempts", 7_i32.into()),
+            ("x-original-error", "the handler failed: no such customer".into()),
+        ] {
+            assert_eq!(property(&message, name), Some(&value), "{name}");
+        }
+        assert_eq!(message.application_properties.as_ref().unwrap().0.len(), 8, "no property occurs twice");
+        let of_the_producer = annotated(&[
+            ("x-opt-partition-key", AmqpValue::String("customer-1".into())),
+            ("iothub-connection-device-id", AmqpValue::String("thermostat-7".into())),
+        ]);
+        assert_eq!(message.message_annotations, of_the_producer.message_annotations);
+    }
+
+    #[test]
+    fn a_long_error_is_shortened_between_characters() {
+        let failed = Error::new(ErrorKind::Handler, "ü".repeat(LONGEST_ERROR));
+        let message = message_of_letter(&letter(annotated(&[]), failed));
+        let expected = AmqpSimpleValue::from("ü".repeat(LONGEST_ERROR / 2));
+        assert_eq!(property(&message, "x-original-error"), Some(&expected));
+        assert_eq!(property(&message, "x-original-offset"), None);
+        assert_eq!(message.message_annotations, None);
     }
 }

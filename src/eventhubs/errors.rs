@@ -8,7 +8,7 @@ use azure_core_amqp::{AmqpDescribedError, AmqpError};
 use azure_messaging_eventhubs::EventHubsError;
 use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
-use super::connection_health::Outcome;
+use super::source::connection_health::ConnectionOutcome;
 use crate::error::{Error, ErrorKind};
 use crate::source::undecodable;
 
@@ -48,8 +48,8 @@ const MAY_NOT_SEND: &str = ": check that the key or role grants Send, that the k
 const BUSY_WAIT: Duration = Duration::from_secs(4);
 
 /// Returns the error for a failed read of the properties of the event hub or of a partition.
-pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
-    let (kind, hint) = match cause_of(&error) {
+pub(super) fn properties_error(what: &str, error: EventHubsError) -> Error {
+    let (kind, hint) = match service_cause(&error) {
         Cause::Busy => (
             ErrorKind::Throttled { retry_after: Some(BUSY_WAIT) },
             ": the service is busy; it admits 50 such requests per second",
@@ -64,8 +64,8 @@ pub(super) fn properties(what: &str, error: EventHubsError) -> Error {
 
 /// Returns the error for a failed read of events. `position` is the offset or sequence number at which the link was
 /// opened, as long as no event has arrived through it; after that the broker cannot mean that position.
-pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHubsError) -> Error {
-    let (kind, hint) = match (cause_of(&error), position) {
+pub(super) fn receive_error(partition: &str, position: Option<&str>, error: EventHubsError) -> Error {
+    let (kind, hint) = match (service_cause(&error), position) {
         (Cause::InvalidPosition, Some(position)) => {
             let message =
                 format!("cannot read partition {partition} after {position}: the broker rejects the position");
@@ -84,17 +84,16 @@ pub(super) fn receiving(partition: &str, position: Option<&str>, error: EventHub
 
 /// Returns the error that ends the start of a processor, if `error` does. If the service does not find something before
 /// anything was read, a setting is probably wrong, so the text does not matter here.
-pub(super) fn checking(partition: &str, error: EventHubsError) -> Option<Error> {
-    if !matches!(cause_of(&error), Cause::NotFound | Cause::NotFoundNow) {
+pub(super) fn missing_partition_error(partition: &str, error: EventHubsError) -> Option<Error> {
+    if !matches!(service_cause(&error), Cause::NotFound | Cause::NotFoundNow) {
         return None;
     }
-    let message = format!("cannot read partition {partition}{MISSING}");
-    Some(Error::config(message).with_source(error))
+    Some(Error::config(format!("cannot read partition {partition}{MISSING}")).with_source(error))
 }
 
 /// Returns the error for a failed send.
-pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
-    let (kind, hint) = match cause_of(&error) {
+pub(super) fn send_error(what: &str, error: EventHubsError) -> Error {
+    let (kind, hint) = match service_cause(&error) {
         Cause::NotFound => (ErrorKind::Config, ": it does not exist in this namespace"),
         Cause::NotFoundNow => (ErrorKind::EventSource, NOT_FOUND_NOW),
         Cause::Unauthorized => (ErrorKind::Unauthorized, MAY_NOT_SEND),
@@ -106,21 +105,21 @@ pub(super) fn sending(what: &str, error: EventHubsError) -> Error {
 }
 
 /// Returns what a failure shows about the connection.
-pub(super) fn outcome(error: &EventHubsError) -> Outcome {
-    match cause_of(error) {
+pub(super) fn connection_outcome(error: &EventHubsError) -> ConnectionOutcome {
+    match service_cause(error) {
         Cause::NotFound | Cause::Displaced | Cause::InvalidPosition | Cause::Undecodable | Cause::Busy => {
-            Outcome::Responded
+            ConnectionOutcome::Responded
         }
-        Cause::Unauthorized => Outcome::Unauthorized,
+        Cause::Unauthorized => ConnectionOutcome::Unauthorized,
         // Possibly because the service's own connection is interrupted.
-        Cause::NotFoundNow => Outcome::Failed,
+        Cause::NotFoundNow => ConnectionOutcome::Failed,
         // The response to another request, which the next request would get, too.
-        Cause::Other if matches!(error.kind, ClientErrorKind::InvalidManagementResponse) => Outcome::Broken,
-        Cause::Other => amqp_errors(error).find_map(outcome_of_amqp).unwrap_or(Outcome::Failed),
+        Cause::Other if matches!(error.kind, ClientErrorKind::InvalidManagementResponse) => ConnectionOutcome::Broken,
+        Cause::Other => amqp_errors(error).find_map(outcome_of_amqp).unwrap_or(ConnectionOutcome::Failed),
     }
 }
 
-fn cause_of(error: &EventHubsError) -> Cause {
+fn service_cause(error: &EventHubsError) -> Cause {
     if matches!(error.kind, ClientErrorKind::ConsumerDisconnected(_)) {
         return Cause::Displaced;
     }
@@ -139,29 +138,30 @@ fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
 }
 
 /// Returns what an error without a known cause shows, or `None` if it only wraps another one.
-fn outcome_of_amqp(error: &AmqpError) -> Option<Outcome> {
+fn outcome_of_amqp(error: &AmqpError) -> Option<ConnectionOutcome> {
     use AmqpErrorKind as K;
     match error.kind() {
         K::AzureCore(_) => None,
-        K::AmqpDescribedError(response) if closes_the_connection(&response.condition) => Some(Outcome::Broken),
-        K::AmqpDescribedError(_) | K::ManagementStatusCode(..) | K::SendRejected => Some(Outcome::Responded),
+        K::AmqpDescribedError(response) => match response.condition {
+            AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError => {
+                Some(ConnectionOutcome::Broken)
+            }
+            _ => Some(ConnectionOutcome::Responded),
+        },
+        K::ManagementStatusCode(..) | K::SendRejected => Some(ConnectionOutcome::Responded),
         K::ConnectionClosedByRemote(_)
         | K::ConnectionDetachedByRemote(_)
         | K::ConnectionDropped(_)
         | K::FramingError(_)
         | K::IdleTimeoutElapsed(_)
         | K::SessionClosedByRemote(_)
-        | K::SessionDetachedByRemote(_) => Some(Outcome::Broken),
+        | K::SessionDetachedByRemote(_) => Some(ConnectionOutcome::Broken),
         // An error of the client after links that failed immediately. Its type is not public.
         K::TransportImplementationError(error) if error.to_string().contains("Link name is not unique") => {
-            Some(Outcome::Broken)
+            Some(ConnectionOutcome::Broken)
         }
-        _ => Some(Outcome::Failed),
+        _ => Some(ConnectionOutcome::Failed),
     }
-}
-
-fn closes_the_connection(condition: &AmqpErrorCondition) -> bool {
-    matches!(condition, AmqpErrorCondition::ConnectionForced | AmqpErrorCondition::ConnectionFramingError)
 }
 
 fn cause_of_amqp(error: &AmqpError) -> Cause {
@@ -205,9 +205,10 @@ fn cause_of_response(response: &AmqpDescribedError) -> Cause {
 /// (logstash-plugins/logstash-input-azure_event_hubs#32).
 fn not_found(text: Option<&str>) -> Cause {
     let text = text.unwrap_or_default().to_ascii_lowercase();
-    let entity = text.split_once("the messaging entity ").map(|(_, rest)| rest);
-    let is_missing = entity.is_some_and(|rest| rest.contains(" could not be found"));
-    if is_missing { Cause::NotFound } else { Cause::NotFoundNow }
+    match text.split_once("the messaging entity ") {
+        Some((_, rest)) if rest.contains(" could not be found") => Cause::NotFound,
+        _ => Cause::NotFoundNow,
+    }
 }
 
 /// Returns whether a description is about a position. The service rejects other arguments, such as a partition, with
@@ -247,28 +248,40 @@ mod tests {
         let kind = |kind: AmqpErrorKind| AmqpError::from(kind);
         let source = |text: &str| Box::<dyn StdError + Send + Sync>::from(text);
         for (error, expected) in [
-            (kind(AmqpErrorKind::ConnectionDropped(source("Illegal session state"))), Outcome::Broken),
-            (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), Outcome::Broken),
-            (kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))), Outcome::Broken),
-            (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), Outcome::Failed),
-            (kind(AmqpErrorKind::TransportImplementationError(source("Decoding Message failed"))), Outcome::Responded),
-            (kind(AmqpErrorKind::LinkStateError(source(""))), Outcome::Failed),
-            (AmqpError::with_message("anything"), Outcome::Failed),
-            (response("amqp:connection:forced", ""), Outcome::Broken),
-            (response("amqp:unauthorized-access", ""), Outcome::Unauthorized),
-            (kind(AmqpErrorKind::ManagementStatusCode(401.into(), None)), Outcome::Unauthorized),
-            (kind(AmqpErrorKind::ManagementStatusCode(503.into(), None)), Outcome::Responded),
-            (kind(AmqpErrorKind::SendRejected), Outcome::Responded),
-            (response("amqp:link:detach-forced", ""), Outcome::Responded),
-            (response("amqp:link:stolen", ""), Outcome::Responded),
-            (response("com.microsoft:argument-error", OFFSET), Outcome::Responded),
+            (kind(AmqpErrorKind::ConnectionDropped(source("Illegal session state"))), ConnectionOutcome::Broken),
+            (kind(AmqpErrorKind::SessionClosedByRemote(source(""))), ConnectionOutcome::Broken),
+            (
+                kind(AmqpErrorKind::TransportImplementationError(source("Link name is not unique."))),
+                ConnectionOutcome::Broken,
+            ),
+            (kind(AmqpErrorKind::TransportImplementationError(source("something else"))), ConnectionOutcome::Failed),
+            (
+                kind(AmqpErrorKind::TransportImplementationError(source("Decoding Message failed"))),
+                ConnectionOutcome::Responded,
+            ),
+            (kind(AmqpErrorKind::LinkStateError(source(""))), ConnectionOutcome::Failed),
+            (AmqpError::with_message("anything"), ConnectionOutcome::Failed),
+            (response("amqp:connection:forced", ""), ConnectionOutcome::Broken),
+            (response("amqp:unauthorized-access", ""), ConnectionOutcome::Unauthorized),
+            (kind(AmqpErrorKind::ManagementStatusCode(401.into(), None)), ConnectionOutcome::Unauthorized),
+            (kind(AmqpErrorKind::ManagementStatusCode(503.into(), None)), ConnectionOutcome::Responded),
+            (kind(AmqpErrorKind::SendRejected), ConnectionOutcome::Responded),
+            (response("amqp:link:detach-forced", ""), ConnectionOutcome::Responded),
+            (response("amqp:link:stolen", ""), ConnectionOutcome::Responded),
+            (response("com.microsoft:argument-error", OFFSET), ConnectionOutcome::Responded),
         ] {
             let shown = format!("{error:?}");
             let error = wrapped(error);
-            assert_eq!(outcome(&EventHubsError::from(error)), expected, "{shown}");
+            assert_eq!(connection_outcome(&EventHubsError::from(error)), expected, "{shown}");
         }
-        assert_eq!(outcome(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))), Outcome::Responded);
-        assert_eq!(outcome(&EventHubsError::from(ClientErrorKind::InvalidManagementResponse)), Outcome::Broken);
+        assert_eq!(
+            connection_outcome(&EventHubsError::from(ClientErrorKind::ConsumerDisconnected(None))),
+            ConnectionOutcome::Responded
+        );
+        assert_eq!(
+            connection_outcome(&EventHubsError::from(ClientErrorKind::InvalidManagementResponse)),
+            ConnectionOutcome::Broken
+        );
     }
 
     /// Wraps an error as the client does.
@@ -277,7 +290,7 @@ mod tests {
     }
 
     fn receiving_kind(position: Option<&str>, error: AmqpError) -> ErrorKind {
-        receiving("0", position, EventHubsError::from(error)).kind()
+        receive_error("0", position, EventHubsError::from(error)).kind()
     }
 
     #[test]
@@ -304,11 +317,11 @@ mod tests {
         let status = |code: u16| AmqpError::from(AmqpErrorKind::ManagementStatusCode(code.into(), None));
         for error in [response("com.microsoft:server-busy", ""), status(503), status(429)] {
             let error = EventHubsError::from(wrapped(error));
-            assert_eq!(outcome(&error), Outcome::Responded);
-            let error = properties("partition 0", error);
+            assert_eq!(connection_outcome(&error), ConnectionOutcome::Responded);
+            let error = properties_error("partition 0", error);
             assert_eq!(error.retry_after(), Some(BUSY_WAIT), "{error}");
         }
-        let error = properties("partition 0", EventHubsError::from(wrapped(status(500))));
+        let error = properties_error("partition 0", EventHubsError::from(wrapped(status(500))));
         assert_eq!(error.kind(), ErrorKind::EventSource);
     }
 
@@ -317,8 +330,11 @@ mod tests {
         let error = || AmqpErrorKind::TransportImplementationError("Decoding Message failed".into()).into();
         assert_eq!(receiving_kind(None, error()), ErrorKind::Undecodable);
         assert_eq!(receiving_kind(Some("offset 336"), wrapped(error())), ErrorKind::Undecodable);
-        assert_eq!(outcome(&EventHubsError::from(wrapped(error()))), Outcome::Responded);
-        assert!(checking("0", EventHubsError::from(error())).is_none(), "it ends no start of a processor");
+        assert_eq!(connection_outcome(&EventHubsError::from(wrapped(error()))), ConnectionOutcome::Responded);
+        assert!(
+            missing_partition_error("0", EventHubsError::from(error())).is_none(),
+            "it ends no start of a processor"
+        );
     }
 
     /// The error may be wrapped.
@@ -327,7 +343,7 @@ mod tests {
         let rejection = || response("com.microsoft:argument-error", OFFSET);
         assert_eq!(receiving_kind(Some("offset 336"), wrapped(rejection())), ErrorKind::InvalidPosition);
         assert_eq!(receiving_kind(None, rejection()), ErrorKind::EventSource);
-        assert_eq!(properties("it", EventHubsError::from(rejection())).kind(), ErrorKind::EventSource);
+        assert_eq!(properties_error("it", EventHubsError::from(rejection())).kind(), ErrorKind::EventSource);
     }
 
     mod defects {
@@ -351,14 +367,24 @@ mod tests {
             ] {
                 let of_link = || EventHubsError::from(wrapped(response("amqp:not-found", text)));
                 let of_management = || EventHubsError::from(wrapped(status(404, text)));
-                assert_eq!(receiving("0", None, of_link()).kind(), kind, "{text}");
-                assert_eq!(properties("it", of_management()).kind(), kind, "{text}");
-                let expected = if kind == Config { Outcome::Responded } else { Outcome::Failed };
-                assert_eq!((outcome(&of_link()), outcome(&of_management())), (expected, expected), "{text}");
-                assert_eq!(checking("0", of_link()).map(|error| error.kind()), Some(Config), "at the start: {text}");
+                assert_eq!(receive_error("0", None, of_link()).kind(), kind, "{text}");
+                assert_eq!(properties_error("it", of_management()).kind(), kind, "{text}");
+                let expected = if kind == Config { ConnectionOutcome::Responded } else { ConnectionOutcome::Failed };
+                assert_eq!(
+                    (connection_outcome(&of_link()), connection_outcome(&of_management())),
+                    (expected, expected),
+                    "{text}"
+                );
+                assert_eq!(
+                    missing_partition_error("0", of_link()).map(|error| error.kind()),
+                    Some(Config),
+                    "at the start: {text}"
+                );
             }
-            assert_eq!(properties("it", EventHubsError::from(status(404, None))).kind(), EventSource);
-            assert!(checking("0", EventHubsError::from(response("com.microsoft:server-busy", ""))).is_none());
+            assert_eq!(properties_error("it", EventHubsError::from(status(404, None))).kind(), EventSource);
+            assert!(
+                missing_partition_error("0", EventHubsError::from(response("com.microsoft:server-busy", ""))).is_none()
+            );
         }
     }
 }

@@ -1,25 +1,14 @@
 //! The plain values that all modules use: owners, partitions, positions and records. No I/O, no clock.
 
-mod checkpoint;
-mod connection_string;
+mod blob;
 mod conversions;
-mod heartbeat;
-mod lease_durations;
-mod listed;
-mod metadata;
-mod name_case;
+mod leases;
 mod names;
 mod owner;
-mod ownership;
-mod version;
+mod records;
 
-pub use checkpoint::{CheckpointRecord, Position};
-pub use heartbeat::HeartbeatRecord;
-pub use lease_durations::LeaseDurations;
-pub use listed::{Heartbeat, Moment, Ownership};
-pub use metadata::Metadata;
-pub use name_case::{BlobNameCase, NameCase};
-pub use names::{ConsumerGroup, InvalidName, PartitionId};
-pub use owner::{Identity, Incarnation, OwnerId};
-pub use ownership::{LeaseScope, OwnershipRecord, Relation};
-pub use version::ETag;
+pub use blob::{ETag, Metadata};
+pub use leases::{Heartbeat, LeaseDurations, Moment, Ownership};
+pub use names::{BlobNameCase, ConsumerGroup, InvalidName, NameCase, PartitionId};
+pub use owner::{Identity, Incarnation, OwnerId, Relation};
+pub use records::{CheckpointRecord, HeartbeatRecord, LeaseScope, OwnershipRecord, Position};

@@ -1,12 +1,14 @@
-//! Names of consumer groups and partitions, and the rules for names.
+//! Names of consumer groups and partitions, the rules for names, and the letter case of blob names.
+//!
+//! If the name of a group contains capitals, some SDKs use blob names in lower case, and others the names as given.
+//! `$Default` is such a name.
 
 use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use super::connection_string::HubNames;
 use super::conversions::text_conversions;
 
 /// A name that cannot be used, with the rule that it breaks.
@@ -80,14 +82,13 @@ impl ConsumerGroup {
     /// # Ok::<(), eventhubs_checkpoint::InvalidName>(())
     /// ```
     pub fn from_connection_string(connection_string: &str, name: impl Into<String>) -> Result<Self, InvalidName> {
-        let names = HubNames::of(connection_string);
-        let unnamed = |what, rule| InvalidName::new(what, "", rule);
-        let namespace = names
-            .namespace
-            .ok_or_else(|| unnamed("namespace", "the connection string has no Endpoint=sb://NAMESPACE/"))?;
+        let names = HubNames::parse(connection_string);
+        let namespace = names.namespace.ok_or_else(|| {
+            InvalidName::new("namespace", "", "the connection string has no Endpoint=sb://NAMESPACE/")
+        })?;
         let event_hub = names
             .event_hub
-            .ok_or_else(|| unnamed("event hub", "the connection string has no EntityPath=NAME: add it"))?;
+            .ok_or_else(|| InvalidName::new("event hub", "", "the connection string has no EntityPath=NAME: add it"))?;
         Self::new(namespace, event_hub, name)
     }
 
@@ -130,6 +131,37 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
         return Err(InvalidName::new(what, value, "it must not be longer than 256 characters"));
     }
     Ok(())
+}
+
+/// The names in a connection string, read as the official clients do: keys in any case, each value up to the next `;`.
+/// The rest of the string is secret.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct HubNames {
+    /// The host of `Endpoint`.
+    namespace: Option<String>,
+    /// `EntityPath`.
+    event_hub: Option<String>,
+}
+
+impl HubNames {
+    fn parse(connection_string: &str) -> Self {
+        let mut names = Self::default();
+        for (key, value) in connection_string.split(';').filter_map(|part| part.trim().split_once('=')) {
+            if key.eq_ignore_ascii_case("Endpoint") {
+                names.namespace = parse_host(value);
+            } else if key.eq_ignore_ascii_case("EntityPath") {
+                names.event_hub = Some(value.to_owned()).filter(|name| !name.is_empty());
+            }
+        }
+        names
+    }
+}
+
+fn parse_host(endpoint: &str) -> Option<String> {
+    let (_, rest) = endpoint.split_once("://")?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    let host = authority.rsplit_once(':').map_or(authority, |(host, _port)| host);
+    Some(host.to_owned()).filter(|host| !host.is_empty())
 }
 
 /// The id of one partition of an event hub. Numeric ids, as Event Hubs uses them, are ordered by number.
@@ -181,9 +213,83 @@ impl PartialOrd for PartitionId {
 
 text_conversions!(PartitionId);
 
+/// How the first three segments of a blob name are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NameCase {
+    /// In lower case, as the .NET, Java, JavaScript and Python processors do.
+    Lower,
+    /// As given, as the official Go and Rust stores do. The two cases already differ for `$Default`.
+    Verbatim,
+}
+
+impl NameCase {
+    /// Returns the other case, which other programs may use for the names of the same group.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Lower => Self::Verbatim,
+            Self::Verbatim => Self::Lower,
+        }
+    }
+}
+
+/// Writes the case as it is serialized.
+impl fmt::Display for NameCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Lower => "lower",
+            Self::Verbatim => "verbatim",
+        })
+    }
+}
+
+/// Which case of the blob names a store uses. Without capitals in the names of the group, the cases are the same.
+///
+/// All instances of a group must use one case, because an instance does not see records under the other one. So a store
+/// does not connect while the group has a live owner in the other case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BlobNameCase {
+    /// The case in which the group has records. If it has none, [`Lower`](Self::Lower), which most SDKs use. If it has
+    /// records in both cases: the one with live owners, else the one with the newest checkpoint, else
+    /// [`Lower`](Self::Lower). The default.
+    #[default]
+    Auto,
+    /// [Lower case](NameCase::Lower).
+    Lower,
+    /// [As given](NameCase::Verbatim).
+    Verbatim,
+}
+
+impl BlobNameCase {
+    /// Returns the case, unless the records of the group decide.
+    #[must_use]
+    pub fn explicit(self) -> Option<NameCase> {
+        match self {
+            Self::Auto => None,
+            Self::Lower => Some(NameCase::Lower),
+            Self::Verbatim => Some(NameCase::Verbatim),
+        }
+    }
+}
+
+impl From<NameCase> for BlobNameCase {
+    fn from(case: NameCase) -> Self {
+        match case {
+            NameCase::Lower => Self::Lower,
+            NameCase::Verbatim => Self::Verbatim,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::hostile::hostile_text;
 
     #[test]
     fn partition_ids_are_ordered_by_number() {
@@ -211,5 +317,42 @@ mod tests {
         assert!(ConsumerGroup::new("ns", "hub", "g.").is_err());
         assert!(PartitionId::new("0.").is_err());
         assert!(ConsumerGroup::new("ns.servicebus.windows.net", "hub.1", "g.1").is_ok());
+    }
+
+    #[test]
+    fn finds_the_names() {
+        let ns = "ns.servicebus.windows.net";
+        for (text, namespace, event_hub) in [
+            (
+                "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=a==;EntityPath=orders",
+                ns,
+                "orders",
+            ),
+            ("endpoint=sb://ns.servicebus.windows.net; entitypath=orders ", ns, "orders"),
+            ("Endpoint=sb://ns.servicebus.windows.net/;EntityPath=", ns, ""),
+            ("Endpoint=sb://localhost:5673;UseDevelopmentEmulator=true;EntityPath=orders", "localhost", "orders"),
+            ("Endpoint=sb://;EntityPath", "", ""),
+            ("Endpoint=localhost", "", ""),
+            ("", "", ""),
+        ] {
+            let names = HubNames::parse(text);
+            assert_eq!(names.namespace.unwrap_or_default(), namespace, "{text}");
+            assert_eq!(names.event_hub.unwrap_or_default(), event_hub, "{text}");
+        }
+    }
+
+    const SAMPLES: &[&str] = &[
+        "Endpoint=sb://ns.servicebus.windows.net/;SharedAccessKeyName=n;SharedAccessKey=aHVzaC1odXNo;EntityPath=orders",
+        "Endpoint=sb://localhost:5673;SharedAccessKey=aHVzaC1odXNo;UseDevelopmentEmulator=true;EntityPath=orders",
+    ];
+
+    proptest! {
+        #[test]
+        fn any_text_has_names_or_none(text in hostile_text(SAMPLES)) {
+            let names = HubNames::parse(&text);
+            for name in [names.namespace, names.event_hub].into_iter().flatten() {
+                prop_assert!(!name.is_empty() && text.contains(&name) && !name.contains(';'), "{}", name);
+            }
+        }
     }
 }

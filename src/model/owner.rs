@@ -1,5 +1,6 @@
-//! The owner of a partition: an instance and its incarnation.
+//! The owner of a partition: an instance and its incarnation, and how records relate to it.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::sync::Arc;
 
@@ -51,7 +52,7 @@ impl OwnerId {
     }
 
     /// Creates an owner id that another SDK recorded, which may break the rules of [`new`](Self::new).
-    pub(crate) fn recorded(id: &str) -> Self {
+    pub(crate) fn from_record(id: &str) -> Self {
         Self(id.into())
     }
 
@@ -76,7 +77,8 @@ impl Incarnation {
     #[must_use]
     pub fn new(began: OffsetDateTime, random: u32) -> Self {
         let began = began.to_offset(time::UtcOffset::UTC);
-        let (date, time) = (began.date(), began.time());
+        let date = began.date();
+        let time = began.time();
         let text = format!(
             "{:04}{:02}{:02}T{:02}{:02}{:02}Z-{random:08x}",
             date.year(),
@@ -93,19 +95,19 @@ impl Incarnation {
     ///
     /// The new incarnation follows an earlier one however far in the future that is, for example because of a wrong
     /// clock: it has seen the earlier one, so it is newer. Only the last second of the year 9999 cannot be followed.
-    pub(crate) fn after(earlier: Option<&Self>, now: OffsetDateTime, random: u32) -> Self {
-        let follows = earlier.and_then(Self::began).and_then(|began| began.checked_add(Duration::SECOND));
+    pub(crate) fn new_after(earlier: Option<&Self>, now: OffsetDateTime, random: u32) -> Self {
+        let follows = earlier.and_then(Self::start_time).and_then(|began| began.checked_add(Duration::SECOND));
         Self::new(follows.map_or(now, |follows| follows.max(now)), random)
     }
 
     /// Returns when it began; `None` if it is not written as this crate does.
-    pub(crate) fn began(&self) -> Option<OffsetDateTime> {
+    pub(crate) fn start_time(&self) -> Option<OffsetDateTime> {
         const WRITTEN: &[BorrowedFormatItem<'_>] = format_description!("[year][month][day]T[hour][minute][second]Z");
         let (began, _) = self.0.split_once('-')?;
         PrimitiveDateTime::parse(began, WRITTEN).ok().map(PrimitiveDateTime::assume_utc)
     }
 
-    pub(crate) fn recorded(text: &str) -> Self {
+    pub(crate) fn from_record(text: &str) -> Self {
         Self(text.into())
     }
 
@@ -146,6 +148,35 @@ impl Identity {
     }
 }
 
+/// The relation between a record and an [`Identity`]. Exhaustive: no other relation is possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Relation {
+    /// This incarnation of this owner wrote it.
+    This,
+    /// An earlier incarnation of this owner wrote it, or one without an incarnation.
+    EarlierIncarnation,
+    /// A later incarnation of this owner wrote it: this one was replaced.
+    LaterIncarnation,
+    /// Another owner wrote it.
+    Other,
+    /// It names no owner: the partition was released.
+    Unowned,
+}
+
+impl Relation {
+    /// Compares the owner of a record, in this incarnation, with an instance.
+    pub(super) fn of_owner(owner: &OwnerId, incarnation: Option<&Incarnation>, this: &Identity) -> Self {
+        if *owner != this.owner {
+            return Self::Other;
+        }
+        match incarnation.map(|recorded| recorded.cmp(&this.incarnation)) {
+            Some(Ordering::Equal) => Self::This,
+            Some(Ordering::Greater) => Self::LaterIncarnation,
+            Some(Ordering::Less) | None => Self::EarlierIncarnation,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -177,7 +208,7 @@ mod tests {
         #[test]
         fn an_incarnation_begins_after_the_recorded_one() {
             let now = datetime!(2026-10-01 00:00:00.7 UTC);
-            let earlier = |text: &str| Some(Incarnation::recorded(text));
+            let earlier = |text: &str| Some(Incarnation::from_record(text));
             for (recorded, begins) in [
                 (None, "20261001T000000Z"),
                 (earlier("20260930T235958Z-ffffffff"), "20261001T000000Z"),
@@ -188,7 +219,7 @@ mod tests {
                 (earlier("zzz"), "20261001T000000Z"),
                 (earlier("1-2"), "20261001T000000Z"),
             ] {
-                let begun = Incarnation::after(recorded.as_ref(), now, 0);
+                let begun = Incarnation::new_after(recorded.as_ref(), now, 0);
                 assert_eq!(begun.as_str(), format!("{begins}-00000000"), "{recorded:?}");
             }
         }

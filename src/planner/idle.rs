@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::candidates::is_unowned;
 use super::policy::{LoadBalancingStrategy, Policy};
 use super::view::View;
 use super::{shares, weighted};
@@ -27,7 +26,7 @@ impl Idleness {
     /// Records a view at `now`, and returns the other owners that were entitled for longer than `limit` without a gain,
     /// for [`Policy::idle`]. `outage_ended` is when an outage of the observer ended: before that the observer could not
     /// see what the others did, and the others may have been unable to do anything.
-    pub fn note(
+    pub fn record_view(
         &mut self,
         view: &View<'_>,
         policy: &Policy,
@@ -35,21 +34,21 @@ impl Idleness {
         now: Moment,
         limit: Duration,
     ) -> BTreeSet<OwnerId> {
-        if !view.partitions.iter().any(is_unowned) {
+        if !view.has_unowned() {
             self.0.clear();
             return BTreeSet::new();
         }
-        let counts = view.counts();
+        let counts = view.count_by_owner();
         let known = std::mem::take(&mut self.0);
-        let waiting = |owner: &OwnerId| {
-            let owned = counts.get(owner).copied().unwrap_or_default();
-            let since = known.get(owner).filter(|before| owned <= before.owned).map_or(now, |before| before.since);
-            Waiting { owned, since: since.max(outage_ended.unwrap_or_default()) }
-        };
         // Without the idle owners, the shares of the others are greater, so that more of them may be below their share.
         let mut policy = Policy { idle: BTreeSet::new(), ..policy.clone() };
         loop {
-            self.0.extend(entitled(view, &policy).map(|owner| (owner.clone(), waiting(owner))));
+            for owner in owners_below_share(view, &policy) {
+                let owned = counts.get(owner).copied().unwrap_or_default();
+                let since = known.get(owner).filter(|before| owned <= before.owned).map_or(now, |before| before.since);
+                let waiting = Waiting { owned, since: since.max(outage_ended.unwrap_or_default()) };
+                self.0.insert(owner.clone(), waiting);
+            }
             let idle = self.0.iter().filter(|(_, waiting)| now.saturating_sub(waiting.since) > limit);
             let idle: BTreeSet<_> = idle.map(|(owner, _)| owner.clone()).collect();
             if idle == policy.idle {
@@ -61,10 +60,10 @@ impl Idleness {
 }
 
 /// Returns the other owners that are below their share.
-fn entitled<'a>(view: &'a View<'_>, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
+fn owners_below_share<'a>(view: &'a View<'_>, policy: &Policy) -> impl Iterator<Item = &'a OwnerId> {
     let below_share = match policy.strategy {
-        LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => shares::below_target(view, policy),
-        LoadBalancingStrategy::Weighted { .. } => weighted::below_fair_load(view, policy),
+        LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => shares::owners_below_target(view, policy),
+        LoadBalancingStrategy::Weighted { .. } => weighted::owners_below_fair_load(view, policy),
         // No other owner claims a partition that is assigned to one.
         LoadBalancingStrategy::Static(_) => Vec::new(),
     };
@@ -86,7 +85,7 @@ mod tests {
         let owner = |letter: char| match letter {
             '.' => PartitionOwner::Unowned,
             'm' => PartitionOwner::This,
-            owner => PartitionOwner::Other(OwnerId::recorded(&owner.to_string())),
+            owner => PartitionOwner::Other(OwnerId::from_record(&owner.to_string())),
         };
         let entries = (0u32..).zip(layout.chars());
         View {
@@ -95,7 +94,7 @@ mod tests {
             removed: Vec::new(),
             present: BTreeSet::new(),
             not_requestable: BTreeSet::new(),
-            me: OwnerId::recorded("m"),
+            me: OwnerId::from_record("m"),
             replaced_by: None,
             foreign_owner: false,
             next_expiry: None,
@@ -107,7 +106,7 @@ mod tests {
         let (mut idleness, mut idle) = (Idleness::default(), BTreeSet::new());
         for (at, layout) in views {
             let (now, outage_ended) = (Duration::from_secs(*at), outage_ended.map(Duration::from_secs));
-            idle = idleness.note(&view_of(layout), policy, outage_ended, now, LIMIT);
+            idle = idleness.record_view(&view_of(layout), policy, outage_ended, now, LIMIT);
         }
         idle.iter().map(OwnerId::as_str).collect()
     }

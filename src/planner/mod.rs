@@ -21,12 +21,12 @@
 //! when its owner has finished the events in flight.
 
 mod candidates;
-mod heartbeats;
 mod idle;
-mod observer;
-mod ownership_counts;
+mod observation;
 mod plan;
+mod planning;
 mod policy;
+pub(crate) mod postconditions;
 mod shares;
 mod view;
 mod weighted;
@@ -34,9 +34,10 @@ mod weighted;
 #[cfg(feature = "testing")]
 pub use crate::model::{ETag, Heartbeat, Moment, Ownership};
 pub use idle::Idleness;
-pub use observer::Observer;
-pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason, plan};
+pub use observation::{Observer, observe};
+pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason};
+pub use planning::plan;
 pub use policy::{Assignment, LoadBalancingStrategy, Policy};
-pub use view::{PartitionOwner, PartitionView, View, observe};
+pub use view::{PartitionOwner, PartitionView, View};
 #[cfg(feature = "testing")]
 pub use weighted::weights;

@@ -79,7 +79,7 @@ impl LoadBalancingStrategy {
     }
 
     /// Returns whether this instance may own a partition, the `ordinal`th of the event hub, at all.
-    pub(super) fn admits(&self, ordinal: usize, partition: &PartitionId) -> bool {
+    pub(super) fn may_own(&self, ordinal: usize, partition: &PartitionId) -> bool {
         match self {
             Self::Static(assignment) => assignment.covers(ordinal, partition),
             Self::Balanced | Self::Greedy | Self::Weighted { .. } => true,

@@ -3,62 +3,63 @@
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::candidates::{Turn, Wanted, owned_by_others, unowned};
-use super::ownership_counts::{OwnershipCounts, THIS};
+use super::candidates::{ClaimTurn, WantedPartitions, list_owned_by_others, list_unowned};
 use super::policy::Policy;
-use super::view::View;
+use super::view::{OwnershipCounts, THIS, View};
 use crate::model::OwnerId;
 
 /// Returns what brings this instance to its target.
-pub(super) fn wanted(view: &View<'_>, policy: &Policy, at_once: usize, rng: &mut impl Rng) -> Wanted {
-    let counts = OwnershipCounts::of(view);
+pub(super) fn choose_by_number(
+    view: &View<'_>,
+    policy: &Policy,
+    at_once: usize,
+    rng: &mut impl Rng,
+) -> WantedPartitions {
+    let counts = OwnershipCounts::new(view);
     let owned = counts.by_owner();
-    let shares = Shares::of(view.partitions.len(), owned.len());
-    let lacking = shares.target(&owned).saturating_sub(owned[THIS]);
-    let (of_unowned, active) = without_idle(&counts, &owned, policy);
-    let claimable = lacking.max(of_unowned.target(&active).saturating_sub(owned[THIS]));
+    let shares = Shares::new(view.partitions.len(), owned.len());
+    let lacking = shares.target_of_this(&owned).saturating_sub(owned[THIS]);
+    let (of_unowned, active) = shares_without_idle(&counts, &owned, policy);
+    let claimable = lacking.max(of_unowned.target_of_this(&active).saturating_sub(owned[THIS]));
     if claimable == 0 {
-        return Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once };
+        return WantedPartitions { unowned: Vec::new(), stolen: Vec::new(), at_once };
     }
-    let mut unowned = unowned(view, policy, turn(view, policy), rng);
+    // The place of this instance among the owners that claim unowned partitions, in the order of their ids.
+    let mut claiming = owners_below_target(view, policy);
+    claiming.retain(|owner| !policy.idle.contains(*owner));
+    claiming.sort_unstable();
+    let place = claiming.iter().position(|owner| **owner == view.me);
+    let turn = place.map_or(ClaimTurn::ALONE, |place| ClaimTurn { place, of: claiming.len() });
+    let mut unowned = list_unowned(view, policy, turn, rng);
     unowned.truncate(claimable);
     let missing = lacking.saturating_sub(unowned.len());
     let stolen = if missing == 0 {
         Vec::new()
     } else {
-        stolen(owned_by_others(view, policy, rng), &counts, owned, shares, missing, rng)
+        choose_to_steal(list_owned_by_others(view, policy, rng), &counts, owned, shares, missing, rng)
     };
-    Wanted { unowned, stolen, at_once }
-}
-
-/// Returns the place of this instance among the owners that claim unowned partitions, in the order of their ids.
-fn turn(view: &View<'_>, policy: &Policy) -> Turn {
-    let mut claiming = below_target(view, policy);
-    claiming.retain(|owner| !policy.idle.contains(*owner));
-    claiming.sort_unstable();
-    let place = claiming.iter().position(|owner| **owner == view.me);
-    place.map_or(Turn::ALONE, |place| Turn { place, of: claiming.len() })
+    WantedPartitions { unowned, stolen, at_once }
 }
 
 /// Returns the owners that may own one more than they do, if the idle ones claim nothing.
-pub(super) fn below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
-    let counts = OwnershipCounts::of(view);
+pub(super) fn owners_below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
+    let counts = OwnershipCounts::new(view);
     let owned = counts.by_owner();
-    let (Shares { floor, remainder }, active) = without_idle(&counts, &owned, policy);
+    let (Shares { floor, remainder }, active) = shares_without_idle(&counts, &owned, policy);
     let above = active.iter().filter(|owned| **owned > floor).count();
     // An owner at the floor may not exceed it if as many owners as allowed do so already.
-    let is_below = |owned: usize| owned < floor || (owned == floor && above < remainder);
-    counts.owners.into_iter().zip(owned).filter(|(_, owned)| is_below(*owned)).map(|(owner, _)| owner).collect()
+    let target = if above < remainder { floor + 1 } else { floor };
+    counts.owners.into_iter().zip(owned).filter(|(_, owned)| *owned < target).map(|(owner, _)| owner).collect()
 }
 
 /// Returns the shares of the owners that are not idle, if the idle ones keep what they own, and how many partitions
 /// each of the former owns.
-fn without_idle(counts: &OwnershipCounts<'_>, owned: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
+fn shares_without_idle(counts: &OwnershipCounts<'_>, owned: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
     let owners = counts.owners.iter().zip(owned);
     let (idle, active): (Vec<_>, Vec<_>) = owners.partition(|(owner, _)| policy.idle.contains(*owner));
     let kept: usize = idle.into_iter().map(|(_, owned)| owned).sum();
     let active: Vec<_> = active.into_iter().map(|(_, owned)| *owned).collect();
-    (Shares::of(counts.counts_for.len() - kept, active.len()), active)
+    (Shares::new(counts.counts_for.len() - kept, active.len()), active)
 }
 
 /// How P partitions divide among N owners.
@@ -70,13 +71,13 @@ struct Shares {
 
 impl Shares {
     /// `owners` is never zero, because this instance is one of them.
-    fn of(partitions: usize, owners: usize) -> Self {
+    fn new(partitions: usize, owners: usize) -> Self {
         Self { floor: partitions / owners, remainder: partitions % owners }
     }
 
     /// Returns how many partitions this instance should own: one more than the floor if fewer than `remainder` others
     /// own that many already.
-    fn target(self, owned: &[usize]) -> usize {
+    fn target_of_this(self, owned: &[usize]) -> usize {
         self.floor + usize::from(self.others_above_floor(owned) < self.remainder)
     }
 
@@ -94,7 +95,7 @@ impl Shares {
 
 /// Takes one partition after another from the owner that owns the most at that point. Of several, it takes from a
 /// random one, so that instances that join together seldom take from the same.
-fn stolen(
+fn choose_to_steal(
     candidates: Vec<usize>,
     counts: &OwnershipCounts<'_>,
     mut owned: Vec<usize>,

@@ -6,33 +6,37 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::Rng;
 
-use super::candidates::{Turn, Wanted, owned_by_others, unowned};
-use super::ownership_counts::{OwnershipCounts, THIS};
+use super::candidates::{ClaimTurn, WantedPartitions, list_owned_by_others, list_unowned};
 use super::policy::Policy;
-use super::view::{PartitionView, View};
+use super::view::{OwnershipCounts, PartitionView, THIS, View};
 use crate::model::{OwnerId, PartitionId};
 
 /// A partition with next to no load counts as this fraction of the mean.
 const IDLE_PART: u64 = 10;
 
 /// Returns what brings this instance closer to the fair load.
-pub(super) fn wanted(view: &View<'_>, policy: &Policy, threshold_percent: u32, rng: &mut impl Rng) -> Wanted {
-    let group = Group::of(view, policy, threshold_percent);
-    let nothing = Wanted { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
+pub(super) fn choose_by_load(
+    view: &View<'_>,
+    policy: &Policy,
+    threshold_percent: u32,
+    rng: &mut impl Rng,
+) -> WantedPartitions {
+    let group = GroupLoads::new(view, policy, threshold_percent);
+    let nothing = WantedPartitions { unowned: Vec::new(), stolen: Vec::new(), at_once: 1 };
     let own = group.loads[THIS];
     let fair_without_idle = group.fair_without(&policy.idle);
     if !fair_without_idle.is_above(own) {
         return nothing;
     }
-    let unowned = unowned(view, policy, Turn::ALONE, rng);
+    let unowned = list_unowned(view, policy, ClaimTurn::ALONE, rng);
     if !unowned.is_empty() {
-        return Wanted { unowned: group.fill_up(unowned, fair_without_idle), ..nothing };
+        return WantedPartitions { unowned: group.fill_up(unowned, fair_without_idle), ..nothing };
     }
     if !group.fair.is_above(own) {
         return nothing;
     }
-    let stolen = group.best_to_steal(owned_by_others(view, policy, rng));
-    Wanted { stolen: stolen.into_iter().collect(), ..nothing }
+    let stolen = group.best_to_steal(list_owned_by_others(view, policy, rng));
+    WantedPartitions { stolen: stolen.into_iter().collect(), ..nothing }
 }
 
 /// Returns the weight of each partition: its load, or the mean if it is unknown, and never less than a tenth of the
@@ -48,8 +52,8 @@ pub fn weights(partitions: &[PartitionView], loads: &BTreeMap<PartitionId, u64>)
 }
 
 /// Returns the owners with less than the fair load that results without the idle ones.
-pub(super) fn below_fair_load<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
-    let group = Group::of(view, policy, 0);
+pub(super) fn owners_below_fair_load<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'a OwnerId> {
+    let group = GroupLoads::new(view, policy, 0);
     let fair = group.fair_without(&policy.idle);
     let loads = group.counts.owners.into_iter().zip(group.loads);
     loads.filter(|(_, load)| fair.is_above(*load)).map(|(owner, _)| owner).collect()
@@ -58,12 +62,12 @@ pub(super) fn below_fair_load<'a>(view: &'a View<'_>, policy: &Policy) -> Vec<&'
 /// A load that this many owners share. It is compared by products, because the fair load of each need not be a whole
 /// number.
 #[derive(Clone, Copy)]
-struct Fair {
+struct FairLoad {
     total: u128,
     owners: u128,
 }
 
-impl Fair {
+impl FairLoad {
     fn is_above(self, load: u128) -> bool {
         load * self.owners < self.total
     }
@@ -74,19 +78,19 @@ impl Fair {
 }
 
 /// The live owners and their loads.
-struct Group<'a> {
+struct GroupLoads<'a> {
     counts: OwnershipCounts<'a>,
     weights: Vec<u128>,
     /// The load of each owner.
     loads: Vec<u128>,
     /// The fair load of all partitions, including unowned ones.
-    fair: Fair,
+    fair: FairLoad,
     threshold_percent: u128,
 }
 
-impl<'a> Group<'a> {
-    fn of(view: &'a View<'_>, policy: &Policy, threshold_percent: u32) -> Self {
-        let counts = OwnershipCounts::of(view);
+impl<'a> GroupLoads<'a> {
+    fn new(view: &'a View<'_>, policy: &Policy, threshold_percent: u32) -> Self {
+        let counts = OwnershipCounts::new(view);
         let weights = weights(&view.partitions, &policy.loads);
         let mut loads = vec![0; counts.owners.len()];
         for (owner, weight) in counts.counts_for.iter().zip(&weights) {
@@ -94,21 +98,22 @@ impl<'a> Group<'a> {
                 loads[*owner] += weight;
             }
         }
-        let fair = Fair { total: weights.iter().sum(), owners: loads.len() as u128 };
+        let fair = FairLoad { total: weights.iter().sum(), owners: loads.len() as u128 };
         Self { counts, weights, loads, fair, threshold_percent: threshold_percent.into() }
     }
 
     /// Returns the fair load of the others, if the idle ones keep their loads.
-    fn fair_without(&self, idle: &BTreeSet<OwnerId>) -> Fair {
+    fn fair_without(&self, idle: &BTreeSet<OwnerId>) -> FairLoad {
         let owners = self.counts.owners.iter().zip(&self.loads);
         let kept = owners.filter(|(owner, _)| idle.contains(**owner)).map(|(_, load)| *load);
-        kept.fold(self.fair, |fair, load| Fair { total: fair.total - load, owners: fair.owners - 1 })
+        kept.fold(self.fair, |fair, load| FairLoad { total: fair.total - load, owners: fair.owners - 1 })
     }
 
     /// Returns the unowned partitions that fit below the fair load, and one more if they do not reach it.
-    fn fill_up(&self, unowned: Vec<usize>, fair: Fair) -> Vec<usize> {
+    fn fill_up(&self, unowned: Vec<usize>, fair: FairLoad) -> Vec<usize> {
         let mut load = self.loads[THIS];
-        let (mut taken, mut too_heavy) = (Vec::new(), None);
+        let mut taken = Vec::new();
+        let mut too_heavy = None;
         for place in unowned {
             let filled = load + self.weights[place];
             if fair.is_at_least(filled) {
@@ -135,13 +140,10 @@ impl<'a> Group<'a> {
             let gain = other.checked_sub(own + weight)?;
             let fits = owns_least || self.fair.is_at_least(own + weight);
             let uneven = (2 * weight).abs_diff(other - own);
-            (fits && self.exceeds_threshold(gain)).then_some((other, Reverse(uneven), place))
+            let exceeds_threshold = gain * 100 * self.fair.owners > self.threshold_percent * self.fair.total;
+            (fits && exceeds_threshold).then_some((other, Reverse(uneven), place))
         });
         gains.max_by_key(|(other, uneven, _)| (*other, *uneven)).map(|(.., place)| place)
-    }
-
-    fn exceeds_threshold(&self, gain: u128) -> bool {
-        gain * 100 * self.fair.owners > self.threshold_percent * self.fair.total
     }
 }
 

@@ -12,15 +12,11 @@ use super::config::ProcessorConfig;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::monitoring::spans::{BatchSpans, SpanEvents, SpanHook};
-use super::partition::registry::Registry;
-use super::shared::Shared;
-use super::shutdown::limits::stopping_time;
-use super::shutdown::{Requests, ShutdownReport};
-use super::start::hub_creation::HubCreation;
-use super::start::new_partitions::NewPartitions;
+use super::partition::control::Registry;
+use super::shared::{HubCreation, NewPartitions, SharedResources};
+use super::shutdown::{Requests, ShutdownReport, stopping_time};
 use crate::balancer::Balancer;
 use crate::error::{Error, Result};
-use crate::model::ConsumerGroup;
 use crate::source::CLOSE_LIMIT;
 use crate::source::EventSource;
 use crate::source::offset_format::OffsetFormat;
@@ -93,8 +89,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
 
     fn check_group(&self) -> Result<()> {
         let kept = self.store.group();
-        let same = |read: &ConsumerGroup| read.to_string().eq_ignore_ascii_case(&kept.to_string());
-        match self.source.consumer_group().filter(|read| !same(read)) {
+        let read = self.source.consumer_group();
+        match read.filter(|read| !read.to_string().eq_ignore_ascii_case(&kept.to_string())) {
             Some(read) => Err(Error::config(format!(
                 "the event source reads {read}, but the store keeps the records of {kept}: configure the same consumer group for both"
             ))),
@@ -120,7 +116,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let lag_checks_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
         let requests = Requests::new(self.store.telemetry().span().clone());
-        let shared = Shared {
+        let shared = SharedResources {
             new_partitions: NewPartitions::default(),
             hub_creation: HubCreation::default(),
             offset_format: OffsetFormat::default(),
@@ -134,8 +130,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             store: self.store,
             config: self.config,
         };
-        let registry = Registry::default();
-        let handle = ProcessorHandle { balancer: handle, registry, requests, lag_checks_due };
+        let handle = ProcessorHandle { balancer: handle, registry: Registry::default(), requests, lag_checks_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }
 }

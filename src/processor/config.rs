@@ -6,13 +6,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::start::invalid::OnInvalidCheckpoint;
-use super::undecodable::OnUndecodable;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
-use crate::seconds::deserialize_or_never;
-use crate::setters::setters;
 use crate::source::StartPosition;
+use crate::util::{deserialize_or_never, setters};
 
 /// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -90,6 +88,32 @@ pub enum OnFailure {
     /// after a move to another instance, as load balancing or a shutdown may cause, or a restart of the process, the
     /// handler gets the same events again.
     Park,
+}
+
+/// What the processor does with an event that the source cannot decode.
+///
+/// The official client cannot decode some events that other SDKs write and read, for example an event with a list among
+/// its application properties (Azure/azure-sdk-for-js#31067), or with `null` as its body. Such an event comes back
+/// whenever the partition is read, and no event after it arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnUndecodable {
+    /// The partition fails until the event expires, or an operator moves the checkpoint behind it. It is retried with
+    /// growing waits; the error names the event and the command. The default: no event is skipped unless the application
+    /// says so.
+    ///
+    /// The official client does not report the number of the event, so it is inferred: two links in a row must end
+    /// before the same event.
+    #[default]
+    Fail,
+    /// Skip the event. The processor logs and counts it, and [dead letters](super::DeadLetters) store what is known of
+    /// it; a handler of [`Processor::streams`](super::Processor::streams) does not learn of it. Then the checkpoint passes
+    /// it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
+    ///
+    /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
+    /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.
+    Skip,
 }
 
 /// What the processor does with its partitions when it shuts down.
@@ -330,9 +354,9 @@ impl ProcessorConfig {
     }
 
     pub(super) fn check(&self) -> Result<()> {
-        self.start_position.check("`with_start_position`")?;
+        self.start_position.check_time("`with_start_position`")?;
         for (partition, start_position) in &self.start_positions {
-            start_position.check(&format!("`with_start_position_of` for partition {partition}"))?;
+            start_position.check_time(&format!("`with_start_position_of` for partition {partition}"))?;
         }
         let counts = [
             ("with_max_batch_size", self.max_batch_size),

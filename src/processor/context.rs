@@ -76,7 +76,7 @@ impl PartitionContext {
     #[doc(alias = "delivery_count")]
     #[must_use]
     pub fn attempt(&self) -> u32 {
-        self.control.attempts.failing().map_or(1, |failing| failing.failures.saturating_add(1))
+        self.control.failures.current_failure().map_or(1, |failing| failing.failures.saturating_add(1))
     }
 
     /// Returns the sequence number after which this start of the partition reads, if it could not read after the
@@ -100,8 +100,8 @@ impl PartitionContext {
     #[doc(alias = "store_offset")]
     pub fn checkpoint(&self, event: &impl Positioned) {
         match (event.sequence_number(), event.offset()) {
-            (Some(sequence_number), Some(offset)) => self.checkpoints.request(sequence_number, offset),
-            _ => telemetry::unpositioned_event(&self.control.span, self.partition_id()),
+            (Some(sequence_number), Some(offset)) => self.checkpoints.request_position(sequence_number, offset),
+            _ => telemetry::event_without_position(&self.control.span, self.partition_id()),
         }
     }
 
@@ -125,10 +125,10 @@ impl PartitionContext {
             ));
         };
         let number = position.sequence_number;
-        self.checkpoints.request(number, &position.offset);
+        self.checkpoints.request_position(number, &position.offset);
         loop {
             self.checkpoints.flush().await?;
-            if self.checkpoints.written() >= Some(number) {
+            if self.checkpoints.checkpoint_view().written >= Some(number) {
                 return Ok(());
             }
             // If no event holds the checkpoint back now, the last one was finished after the flush.
@@ -166,9 +166,9 @@ impl PartitionContext {
     pub fn track(&self, event: &impl Positioned) -> TrackedEvent {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
         match &place {
-            None => telemetry::unpositioned_event(&self.control.span, self.partition_id()),
-            Some((number, _)) if !self.checkpoints.track(*number) => {
-                telemetry::tracked_late(&self.control.span, self.partition_id(), *number);
+            None => telemetry::event_without_position(&self.control.span, self.partition_id()),
+            Some((number, _)) if !self.checkpoints.track_event(*number) => {
+                telemetry::event_tracked_late(&self.control.span, self.partition_id(), *number);
             }
             Some(_) => {}
         }
@@ -187,7 +187,7 @@ impl PartitionContext {
     pub async fn stopping(&self) {
         tokio::select! {
             () = self.over.until_over() => {}
-            _ = self.control.stopping() => {}
+            _ = self.control.wait_for_stop() => {}
         }
     }
 
@@ -217,7 +217,7 @@ impl PartitionContext {
     /// Releases the partition after a clean stop, and does not claim it again within `cooldown`. Other instances may
     /// claim it at once. Does nothing if the partition is already stopping.
     pub fn release(&self, cooldown: Duration) {
-        let _ = self.control.release(cooldown);
+        let _ = self.control.request_release(cooldown);
     }
 }
 
@@ -243,7 +243,7 @@ impl TrackedEvent {
     #[doc(alias = "dead_letter")]
     pub fn finish(mut self) {
         if let Some((number, offset)) = self.place.take() {
-            self.checkpoints.finish(number, &offset);
+            self.checkpoints.finish_token(number, &offset);
         }
     }
 
@@ -257,14 +257,14 @@ impl TrackedEvent {
     #[doc(alias = "nack")]
     pub fn fail(mut self, error: impl Into<HandlerError>) {
         let event = self.place.take().map(|(number, _)| number);
-        self.checkpoints.fail(EventError::of_tracked(event, error));
+        self.checkpoints.fail_token(EventError::for_tracked_event(event, error));
     }
 }
 
 impl Drop for TrackedEvent {
     fn drop(&mut self) {
         if let Some((number, _)) = &self.place {
-            self.checkpoints.abandon(*number);
+            self.checkpoints.abandon_token(*number);
         }
     }
 }

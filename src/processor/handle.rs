@@ -5,9 +5,8 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use super::monitoring::health::{self, Health};
-use super::monitoring::status::{Observed, PartitionStatus};
-use super::partition::control::Control;
-use super::partition::registry::Registry;
+use super::monitoring::status::{ObservedPartition, PartitionStatus};
+use super::partition::control::{Control, Registry};
 use super::shutdown::Requests;
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
@@ -40,30 +39,30 @@ impl ProcessorHandle {
     /// Returns the status of every partition that this instance processes: state, progress and lag.
     #[must_use]
     pub fn partitions(&self) -> Vec<PartitionStatus> {
-        self.observe().into_iter().map(|observed| observed.status).collect()
+        self.observe_partitions().into_iter().map(|observed| observed.status).collect()
     }
 
-    fn observe(&self) -> Vec<Observed> {
-        let controls = self.registry.all();
-        let observe = |control: &Control| {
-            control.progress.observe(&control.partition, self.balancer.liveness(), self.lag_checks_due)
-        };
-        controls.iter().map(|control| observe(control)).collect()
+    fn observe_partitions(&self) -> Vec<ObservedPartition> {
+        let controls = self.registry.list_controls().into_iter();
+        let liveness = self.balancer.liveness();
+        controls
+            .map(|control| control.progress.observe_partition(&control.partition, liveness, self.lag_checks_due))
+            .collect()
     }
 
     /// Returns whether this instance is ready, and its current issues.
     #[must_use]
     pub fn health(&self) -> Health {
-        health::of(&health::HealthInputs {
+        health::assess_health(&health::HealthInputs {
             snapshot: &self.balancer.snapshots().borrow(),
             storage_unavailable: self.balancer.storage_unavailable_for(),
             cycles_failing: self.balancer.cycles_failing_for(),
             heartbeat_failing: self.balancer.heartbeat_failing_for(),
             case_check_failing: self.balancer.case_check_failing_for(),
             unclaimable: self.balancer.unclaimable(),
-            partitions: &self.observe(),
+            partitions: &self.observe_partitions(),
             liveness: self.balancer.liveness(),
-            ending: self.requests.is_requested() || self.requests.has_ended(),
+            ending: self.requests.is_ending(),
         })
     }
 
@@ -72,14 +71,14 @@ impl ProcessorHandle {
     ///
     /// Returns false if this instance does not process the partition.
     pub fn pause(&self, partition: &PartitionId) -> bool {
-        self.control(partition, Control::pause)
+        self.change_control(partition, Control::pause)
     }
 
     /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park).
     ///
     /// Returns false if this instance does not process the partition.
     pub fn resume(&self, partition: &PartitionId) -> bool {
-        self.control(partition, Control::resume)
+        self.change_control(partition, Control::resume)
     }
 
     /// Releases a partition after a clean stop, and does not claim it again within `cooldown` and the next
@@ -88,7 +87,7 @@ impl ProcessorHandle {
     /// Returns false if this instance does not process the partition, or if the partition is already stopping.
     #[allow(clippy::must_use_candidate, reason = "a caller may not care")]
     pub fn release(&self, partition: &PartitionId, cooldown: Duration) -> bool {
-        self.registry.get(partition).is_some_and(|control| control.release(cooldown))
+        self.registry.get(partition).is_some_and(|control| control.request_release(cooldown))
     }
 
     /// Requests a shutdown, as the future passed to [`run`](super::Processor::run) does. Returns at once.
@@ -97,11 +96,10 @@ impl ProcessorHandle {
     /// within that second is ignored, so that several parts of a program may pass on the same signal. The first request
     /// may also have come from the future or from a signal.
     pub fn shutdown(&self) {
-        self.requests.request();
+        self.requests.request_shutdown();
     }
 
-    fn control(&self, partition: &PartitionId, change: impl FnOnce(&Control)) -> bool {
-        let control = self.registry.get(partition);
-        control.as_deref().map(change).is_some()
+    fn change_control(&self, partition: &PartitionId, change: impl FnOnce(&Control)) -> bool {
+        self.registry.get(partition).as_deref().map(change).is_some()
     }
 }

@@ -1,13 +1,12 @@
-//! The interface that the application implements.
+//! The interface that the application implements, and what it is called with.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use super::context::PartitionContext;
 use super::shutdown::stop::{HandlerError, StopReason};
-use super::start::partition_start::PartitionStart;
-use super::undecodable::UndecodableEvent;
 use crate::error::Error;
-use crate::model::PartitionId;
+use crate::model::{CheckpointRecord, ConsumerGroup, PartitionId};
 use crate::source::StartPosition;
 
 /// Processes the events of every partition that this instance owns.
@@ -118,6 +117,60 @@ pub trait Handler<E>: Send + Sync + 'static {
         let _ = (context, reason);
         async {}
     }
+}
+
+/// A partition that is about to start; see [`Handler::start_position`](crate::processor::Handler::start_position).
+#[derive(Clone, Debug)]
+pub struct PartitionStart {
+    pub(crate) partition: PartitionId,
+    pub(crate) group: Arc<ConsumerGroup>,
+    pub(crate) epoch: i64,
+    pub(crate) checkpoint: CheckpointRecord,
+}
+
+impl PartitionStart {
+    /// Returns the partition.
+    #[must_use]
+    pub fn partition_id(&self) -> &PartitionId {
+        &self.partition
+    }
+
+    /// Returns the consumer group.
+    #[must_use]
+    pub fn group(&self) -> &ConsumerGroup {
+        &self.group
+    }
+
+    /// Returns the epoch in which this instance owns the partition; see
+    /// [`PartitionContext::epoch`](crate::processor::PartitionContext::epoch).
+    #[must_use]
+    pub fn epoch(&self) -> i64 {
+        self.epoch
+    }
+
+    /// Returns the checkpoint of the group, if there is one. Without a choice of the application, the partition starts
+    /// after it.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<&CheckpointRecord> {
+        self.checkpoint.has_position().then_some(&self.checkpoint)
+    }
+}
+
+/// An event that the source cannot decode, and that is about to be skipped.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct UndecodableEvent {
+    /// The consumer group that reads it.
+    pub group: Arc<ConsumerGroup>,
+    /// The partition of the event.
+    pub partition_id: PartitionId,
+    /// The epoch in which this instance owns the partition; see
+    /// [`PartitionContext::epoch`](super::PartitionContext::epoch).
+    pub epoch: i64,
+    /// The sequence number.
+    pub sequence_number: i64,
+    /// Why the source cannot decode it, with its causes.
+    pub error: Arc<Error>,
 }
 
 /// Creates a handler from a closure that takes a batch and its context.

@@ -20,6 +20,7 @@
 //! After a crash, a failure or a handoff that was not completed, events after the last checkpoint are redelivered.
 //! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
+mod background;
 mod builder;
 mod checkpoints;
 mod config;
@@ -27,7 +28,6 @@ mod context;
 mod dead_letters;
 mod handle;
 mod handler;
-mod jitter;
 mod monitoring;
 mod partition;
 mod shared;
@@ -35,43 +35,41 @@ mod shutdown;
 mod start;
 mod streams;
 mod supervisor;
-mod undecodable;
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::balancer::{Balancer, LivenessTracker};
+use crate::balancer::Balancer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::store::GroupStore;
 use crate::telemetry;
+use crate::util::lock;
 
 #[doc(no_inline)]
 pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, ReleaseReason};
 pub use builder::ProcessorBuilder;
-pub use config::{CheckpointPolicy, OnFailure, OnShutdown, ProcessorConfig};
+pub use config::{CheckpointPolicy, OnFailure, OnShutdown, OnUndecodable, ProcessorConfig};
 pub use context::{PartitionContext, TrackedEvent};
 pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink, DeadLetters, HandlerExt};
 pub use handle::ProcessorHandle;
-pub use handler::{Handler, handler_fn};
+pub use handler::{Handler, PartitionStart, UndecodableEvent, handler_fn};
 pub use monitoring::{ErrorSummary, Health, HealthIssue, PartitionState, PartitionStatus, SpanEvents};
 pub use shutdown::{EventError, HandlerError, PhaseReport, ShutdownReport, StopReason};
-pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint, PartitionStart};
+pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
-pub use undecodable::{OnUndecodable, UndecodableEvent};
 
-use shared::Shared;
-use shutdown::phase;
-use shutdown::signals::Signals;
-use start::discovery::{refresh, start_up};
-use streams::Running;
+use background::{spawn_background_tasks, tick_liveness};
+use shared::SharedResources;
+use shutdown::{Signals, run_phase};
+use start::discovery::start_up;
+use streams::RunningProcessor;
 use supervisor::Supervisor;
 
 /// How long the event source may take to close.
@@ -115,7 +113,7 @@ const SOURCE_CLOSE_LIMIT: Duration = Duration::from_secs(5);
 #[doc(alias = "EventProcessorClient")]
 #[derive(Debug)]
 pub struct Processor<S, H> {
-    shared: Arc<Shared<S, H>>,
+    shared: Arc<SharedResources<S, H>>,
     balancer: Balancer,
     handle: ProcessorHandle,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -167,48 +165,39 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let Self { shared, balancer, handle, partitions } = self;
         let _ending = EndsHandle(handle.clone());
         // Dropped with this future, although an aborted task of the loop may be dropped later.
-        let _permit = balancer.permit();
-        let requests = handle.requests.clone();
-        let shutdown_requests = requests.clone();
-        let requested = async move {
+        let _permit = balancer.loop_permit();
+        let requested = async {
             tokio::select! {
-                () = shutdown => shutdown_requests.request_once(),
-                () = shutdown_requests.requested() => {}
+                () = shutdown => handle.requests.request_once(),
+                () = handle.requests.until_requested() => {}
             }
         };
         tokio::pin!(requested);
-        let named = tokio::select! {
+        let started = tokio::select! {
             biased;
-            () = &mut requested => None,
-            named = start_up(&shared) => Some(named),
-        };
-        let named = match named {
-            Some(Ok(named)) => named,
-            early => {
-                let close = close(shared).await;
-                early.transpose()?;
-                return Ok(ShutdownReport { close, ..ShutdownReport::nothing_done() });
+            () = &mut requested => {
+                // Nothing was processed.
+                let nothing_to_do = PhaseReport { took: Duration::ZERO, complete: true };
+                return Ok(ShutdownReport {
+                    drain: nothing_to_do,
+                    release: nothing_to_do,
+                    close: close_source(shared).await,
+                    ..ShutdownReport::default()
+                });
             }
+            started = start_up(&shared) => started,
         };
-        telemetry::processor_started(named.len(), &shared.store.identity().incarnation);
-        partitions.send_replace(named);
-
-        let background = background(&shared, partitions, &handle);
-        let mut balancing = JoinSet::new();
-        balancing.spawn(balancer.run_beside_handlers());
-
-        let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
-        let ended = supervisor.run(&mut balancing, requested).await;
-        requests.end();
-        let keep = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
-        let finishing = finish(shared, supervisor, background, &handle, (reason_for(&ended), keep));
-        let report = tokio::select! {
-            biased;
-            () = requests.requested_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
-            report = finishing => report,
-        };
-        telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
-        ended.map(|()| report).map_err(unshared)
+        match started {
+            Ok(partition_ids) => {
+                telemetry::processor_started(partition_ids.len(), &shared.store.identity().incarnation);
+                partitions.send_replace(partition_ids);
+                process_partitions(shared, balancer, &handle, partitions, requested).await
+            }
+            Err(error) => {
+                close_source(shared).await;
+                Err(error)
+            }
+        }
     }
 
     /// Does the same as [`run`](Self::run), until a signal requests the shutdown: Ctrl-C, or SIGTERM on Unix, as
@@ -229,7 +218,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let listening = async {
             loop {
                 signals.next().await;
-                requests.request();
+                requests.request_shutdown();
             }
         };
         tokio::select! {
@@ -244,7 +233,7 @@ struct EndsHandle(ProcessorHandle);
 
 impl Drop for EndsHandle {
     fn drop(&mut self) {
-        self.0.requests.end();
+        self.0.requests.mark_ended();
         self.0.registry.clear();
     }
 }
@@ -297,60 +286,66 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     #[must_use = "dropping it ends the processor as a crash does"]
     pub fn start_streams(self) -> PartitionStreams<S::Event> {
         let handle = self.handle();
-        let started = self.shared.handler.streams().unwrap_or_else(|| mpsc::unbounded_channel().1);
-        let running = Running(tokio::spawn(self.run(std::future::pending())));
+        let started = lock(&self.shared.handler.streams).take().unwrap_or_else(|| mpsc::unbounded_channel().1);
+        let running = RunningProcessor(tokio::spawn(self.run(std::future::pending())));
         PartitionStreams { started, handle, running }
     }
 }
 
-/// Starts the tasks that run in addition to the partitions.
-fn background<S: EventSource, H: Handler<S::Event>>(
-    shared: &Arc<Shared<S, H>>,
-    partitions: watch::Sender<Arc<[PartitionId]>>,
+/// Processes the partitions that the balancer wins, until a shutdown is requested or an error ends the processor. Then
+/// shuts down.
+async fn process_partitions<S: EventSource, H: Handler<S::Event>>(
+    shared: Arc<SharedResources<S, H>>,
+    balancer: Balancer,
     handle: &ProcessorHandle,
-) -> JoinSet<()> {
-    let mut background = JoinSet::new();
-    background.spawn(refresh(Arc::clone(shared), partitions, handle.snapshots()).in_current_span());
-    if let Some(period) = shared.config.lag_check_interval {
-        background.spawn(
-            monitoring::lag_checks::check_lag(Arc::clone(shared), handle.registry.clone(), period).in_current_span(),
-        );
+    partitions: watch::Sender<Arc<[PartitionId]>>,
+    requested: impl Future<Output = ()>,
+) -> Result<ShutdownReport> {
+    let background = spawn_background_tasks(&shared, partitions, handle);
+    let mut balancing = JoinSet::new();
+    balancing.spawn(balancer.run_beside_handlers());
+    let mut supervisor = Supervisor::new(Arc::clone(&shared), handle.balancer.clone(), handle.registry.clone());
+    let ended = supervisor.run(&mut balancing, requested).await;
+    handle.requests.mark_ended();
+    let reason = match &ended {
+        Err(error) if error.kind() == ErrorKind::Replaced => StopReason::Replaced,
+        _ => StopReason::Shutdown,
+    };
+    let keep = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
+    let report = tokio::select! {
+        biased;
+        () = handle.requests.until_requested_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
+        report = shut_down(shared, supervisor, background, handle, reason, keep) => report,
+    };
+    telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
+    match ended {
+        Ok(()) => Ok(report),
+        // The error itself, unless a handler has kept a reference.
+        Err(error) => Err(Arc::try_unwrap(error)
+            .unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))),
     }
-    #[cfg(feature = "metrics")]
-    {
-        let (found, unowned) = watch::channel(monitoring::unowned::Unowned::new());
-        if let Some(period) = shared.config.lag_check_interval {
-            let watching = monitoring::unowned::watch_unowned(Arc::clone(shared), handle.clone(), period, found);
-            background.spawn(watching.in_current_span());
-        }
-        background.spawn(monitoring::gauges::sample(
-            shared.store.telemetry().metrics().clone(),
-            handle.clone(),
-            unowned,
-        ));
-    }
-    background
 }
 
 /// Shuts down: stops and drains each partition, writes its last checkpoint and releases it, independently of the
 /// others. Then closes the source.
-async fn finish<S: EventSource, H: Handler<S::Event>>(
-    shared: Arc<Shared<S, H>>,
+async fn shut_down<S: EventSource, H: Handler<S::Event>>(
+    shared: Arc<SharedResources<S, H>>,
     mut supervisor: Supervisor<S, H>,
     mut background: JoinSet<()>,
     handle: &ProcessorHandle,
-    (reason, keep): (StopReason, bool),
+    reason: StopReason,
+    keep: bool,
 ) -> ShutdownReport {
     handle.balancer.stop_claiming();
     let drained = supervisor.stop_all(reason, keep).await;
     let balancer = &handle.balancer;
     let ending = async { if keep { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
-    let (release, left) = phase(Duration::MAX, ending).await;
+    let (release, left) = run_phase(Duration::MAX, ending).await;
     let left = left.unwrap_or_default();
     // Both own the source.
     drop(supervisor);
     let _ = timeout(CLOSE_LIMIT, background.shutdown()).await;
-    let close = close(shared).await;
+    let close = close_source(shared).await;
     ShutdownReport {
         drain: drained.phase,
         release,
@@ -364,34 +359,10 @@ async fn finish<S: EventSource, H: Handler<S::Event>>(
     }
 }
 
-/// Returns the reason for which handlers stop when the processor ends.
-fn reason_for(ended: &Result<(), Arc<Error>>) -> StopReason {
-    match ended {
-        Err(error) if error.kind() == ErrorKind::Replaced => StopReason::Replaced,
-        _ => StopReason::Shutdown,
-    }
-}
-
-/// Returns the error itself, unless a handler has kept a reference.
-fn unshared(error: Arc<Error>) -> Error {
-    Arc::try_unwrap(error).unwrap_or_else(|error| Error::new(error.kind(), error.to_string()).with_source(error))
-}
-
-/// Reports that the application's runtime runs: that the task which polls the processor does, and that new tasks do. They
-/// may be on different threads, and both are needed to start a partition.
-async fn tick_liveness(liveness: LivenessTracker) -> Infallible {
-    loop {
-        // An error means that the runtime is shutting down.
-        let _ = tokio::spawn(async {}).await;
-        liveness.tick();
-        sleep(LivenessTracker::TICK).await;
-    }
-}
-
 /// Closes the source, unless an aborted task still owns it.
-async fn close<S: EventSource, H>(shared: Arc<Shared<S, H>>) -> PhaseReport {
+async fn close_source<S: EventSource, H>(shared: Arc<SharedResources<S, H>>) -> PhaseReport {
     let Some(shared) = Arc::into_inner(shared) else { return PhaseReport::default() };
-    let (report, closed) = phase(SOURCE_CLOSE_LIMIT, shared.source.close()).await;
+    let (report, closed) = run_phase(SOURCE_CLOSE_LIMIT, shared.source.close()).await;
     match closed {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),

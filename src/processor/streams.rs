@@ -19,8 +19,8 @@ use super::handler::Handler;
 use super::shutdown::ShutdownReport;
 use super::shutdown::stop::{HandlerError, NotTaken, StopReason};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
 use crate::model::PartitionId;
+use crate::util::lock;
 
 /// A batch on its way to the application.
 #[derive(Debug)]
@@ -40,14 +40,14 @@ struct Delivery<E> {
 pub struct PartitionStreams<E> {
     pub(super) started: mpsc::UnboundedReceiver<PartitionStream<E>>,
     pub(super) handle: ProcessorHandle,
-    pub(super) running: Running,
+    pub(super) running: RunningProcessor,
 }
 
 /// Aborts the processor when it is dropped.
 #[derive(Debug)]
-pub(super) struct Running(pub(super) JoinHandle<Result<ShutdownReport>>);
+pub(super) struct RunningProcessor(pub(super) JoinHandle<Result<ShutdownReport>>);
 
-impl Drop for Running {
+impl Drop for RunningProcessor {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -79,9 +79,12 @@ impl<E> PartitionStreams<E> {
         while let Some(untaken) = self.started.recv().await {
             drop(untaken);
         }
-        let panicked =
-            |error| Error::new(ErrorKind::Internal, "internal error: the processor panicked").with_source(error);
-        (&mut self.running.0).await.map_err(panicked)?
+        match (&mut self.running.0).await {
+            Ok(outcome) => outcome,
+            Err(panic) => {
+                Err(Error::new(ErrorKind::Internal, "internal error: the processor panicked").with_source(panic))
+            }
+        }
     }
 }
 
@@ -169,7 +172,7 @@ struct Outlet<E> {
 pub struct StreamHandler<E> {
     started: mpsc::UnboundedSender<PartitionStream<E>>,
     /// Present until [`PartitionStreams`] takes it.
-    streams: Mutex<Option<mpsc::UnboundedReceiver<PartitionStream<E>>>>,
+    pub(super) streams: Mutex<Option<mpsc::UnboundedReceiver<PartitionStream<E>>>>,
     outlets: Mutex<HashMap<PartitionId, Outlet<E>>>,
 }
 
@@ -179,14 +182,14 @@ impl<E> StreamHandler<E> {
         Self { started, streams: Mutex::new(Some(streams)), outlets: Mutex::default() }
     }
 
-    /// Returns the receiving side, once.
-    pub(super) fn streams(&self) -> Option<mpsc::UnboundedReceiver<PartitionStream<E>>> {
-        lock(&self.streams).take()
-    }
-
-    fn outlets(&self) -> MutexGuard<'_, HashMap<PartitionId, Outlet<E>>> {
+    fn lock_outlets(&self) -> MutexGuard<'_, HashMap<PartitionId, Outlet<E>>> {
         lock(&self.outlets)
     }
+}
+
+/// The failure of a handler whose application has dropped the stream.
+fn stream_loss_error(partition: &PartitionId) -> HandlerError {
+    format!("the stream of partition {partition} was dropped before its end").into()
 }
 
 impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
@@ -195,22 +198,25 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         let stopped = Arc::default();
         let (dropping, dropped) = oneshot::channel();
         let outlet = Outlet { batches, stopped: Arc::clone(&stopped), dropped };
-        self.outlets().insert(context.partition_id().clone(), outlet);
+        self.lock_outlets().insert(context.partition_id().clone(), outlet);
         let stream = PartitionStream { context, batches: receiver, current: None, stopped, _dropped: dropping };
         // An error means that the application has dropped the partitions, and the processor is about to be dropped.
         let _ = self.started.send(stream);
     }
 
     async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let gone = || format!("the stream of partition {} was dropped before its end", context.partition_id());
-        let batches =
-            self.outlets().get(context.partition_id()).map(|outlet| outlet.batches.clone()).ok_or_else(gone)?;
+        let partition = context.partition_id();
+        let outlet = self.lock_outlets().get(partition).map(|outlet| outlet.batches.clone());
+        let batches = outlet.ok_or_else(|| stream_loss_error(partition))?;
         let taken = Arc::new(AtomicBool::new(false));
         let (done, finished) = oneshot::channel();
-        batches.send(Delivery { events, taken: Arc::clone(&taken), done }).await.map_err(|_| gone())?;
+        batches
+            .send(Delivery { events, taken: Arc::clone(&taken), done })
+            .await
+            .map_err(|_| stream_loss_error(partition))?;
         drop(batches);
         match finished.await {
-            Err(_) if !context.is_stopping() => Err(gone().into()),
+            Err(_) if !context.is_stopping() => Err(stream_loss_error(partition)),
             Err(_) if !taken.load(Ordering::Relaxed) => Err(NotTaken.into()),
             _ => Ok(()),
         }
@@ -218,7 +224,7 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
 
     /// Ends the stream, and waits until the application drops it.
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {
-        let Some(outlet) = self.outlets().remove(context.partition_id()) else { return };
+        let Some(outlet) = self.lock_outlets().remove(context.partition_id()) else { return };
         // Set once per start.
         let _ = outlet.stopped.set(reason);
         drop(outlet.batches);

@@ -11,21 +11,19 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::handler::Handler;
-use super::partition::control::Control;
+use super::partition::control::{Control, Registry};
 use super::partition::handler_call::CallLimit;
-use super::partition::registry::Registry;
-use super::partition::{Ended, PartitionTask};
-use super::shared::Shared;
-use super::shutdown::limits::stop_limit;
+use super::partition::{PartitionTask, TaskEnd};
+use super::shared::SharedResources;
 use super::shutdown::stop::StopReason;
-use super::shutdown::{PhaseReport, phase};
+use super::shutdown::{PhaseReport, run_phase, stop_limit};
 use crate::balancer::{BalancerHandle, OnLeaseExpiry, PartitionOwner, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::panics::message_of;
 use crate::source::CLOSE_LIMIT;
 use crate::source::EventSource;
-use crate::telemetry;
+use crate::telemetry::{self, PartitionMetrics};
+use crate::util::panic_message;
 
 /// A partition's task, from its start until the balancer no longer owns the partition in the task's epoch.
 #[derive(Debug)]
@@ -35,11 +33,11 @@ struct Entry {
 }
 
 /// How a partition's task ended. An error is a panic, which is a bug.
-type Outcome = std::thread::Result<Ended>;
+type Outcome = std::thread::Result<TaskEnd>;
 
 #[derive(Debug)]
 pub(super) struct Supervisor<S, H> {
-    shared: Arc<Shared<S, H>>,
+    shared: Arc<SharedResources<S, H>>,
     balancer: BalancerHandle,
     registry: Registry,
     tasks: JoinSet<(Arc<Control>, Outcome)>,
@@ -58,7 +56,7 @@ pub(super) struct Drained {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
-    pub(super) fn new(shared: Arc<Shared<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
+    pub(super) fn new(shared: Arc<SharedResources<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
         Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), keep: false }
     }
 
@@ -72,21 +70,24 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         tokio::pin!(shutdown);
         loop {
             let snapshot = snapshots.borrow_and_update().clone();
-            self.reconcile(&snapshot);
+            self.reconcile_tasks(&snapshot);
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
-                Some(ended) = balancing.join_next() => {
-                    let panicked = |error| Error::new(ErrorKind::Internal, "internal error: the load-balancing loop panicked").with_source(error);
-                    return ended.map_err(panicked).flatten().map_err(Arc::new);
-                }
-                Some(Ok((control, outcome))) = self.tasks.join_next() => self.task_ended(&control, outcome)?,
+                Some(ended) = balancing.join_next() => return match ended {
+                    Ok(outcome) => outcome.map_err(Arc::new),
+                    Err(panic) => {
+                        let message = "internal error: the load-balancing loop panicked";
+                        Err(Arc::new(Error::new(ErrorKind::Internal, message).with_source(panic)))
+                    }
+                },
+                Some(Ok((control, outcome))) = self.tasks.join_next() => self.handle_task_end(&control, outcome)?,
                 Ok(()) = snapshots.changed() => {}
             }
         }
     }
 
-    fn reconcile(&mut self, snapshot: &Snapshot) {
+    fn reconcile_tasks(&mut self, snapshot: &Snapshot) {
         // The loop has failed, which ends the processor with another reason than the loss of all partitions.
         if snapshot.cycles == 0 {
             return;
@@ -94,31 +95,32 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.entries.retain(|partition, Entry { control, ended }| {
             let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
-                control.stop(lost(snapshot, partition, self.shared.config.balancer.on_lease_expiry));
+                control.request_stop(reason_of_loss(snapshot, partition, self.shared.config.balancer.on_lease_expiry));
             }
             if !*ended {
                 return true;
             }
             if !snapshot.owned.contains_key(partition) {
-                self.balancer.unprocessed(partition.clone());
+                self.balancer.report_unprocessed(partition.clone());
             }
             held
         });
         for (partition, epoch) in &snapshot.owned {
             if !self.entries.contains_key(partition) {
-                self.start(partition.clone(), *epoch);
+                self.start_task(partition.clone(), *epoch);
             }
         }
     }
 
-    fn start(&mut self, partition: PartitionId, epoch: i64) {
+    fn start_task(&mut self, partition: PartitionId, epoch: i64) {
         let telemetry = self.shared.store.telemetry();
-        let (metrics, span) = (telemetry.metrics().of_partition(&partition), telemetry.partition_span(&partition));
-        let Shared { liveness, config, .. } = &*self.shared;
+        let metrics = PartitionMetrics::new(telemetry.metrics(), &partition);
+        let span = telemetry::partition_span(telemetry.span(), &partition);
+        let SharedResources { liveness, config, .. } = &*self.shared;
         let call_limit = CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout);
         let control = Arc::new(Control::new(partition.clone(), epoch, call_limit, metrics, span.clone()));
         self.registry.insert(Arc::clone(&control));
-        self.balancer.started(partition.clone(), epoch);
+        self.balancer.report_started(partition.clone(), epoch);
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         let working = async move {
@@ -129,27 +131,28 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     /// Reports to the balancer what happens to the partition. An error ends the processor.
-    fn task_ended(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
+    fn handle_task_end(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
-        let (partition, epoch) = (control.partition.clone(), control.epoch);
+        let partition = control.partition.clone();
+        let epoch = control.epoch;
         if let Some(entry) = self.entries.get_mut(&partition) {
             entry.ended = true;
         }
         match outcome {
-            Ok(Ended::Stopped(StopReason::OwnershipLost { by })) => self.balancer.lost(partition, epoch, by),
-            Ok(Ended::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
-            Ok(Ended::Stopped(StopReason::Shutdown)) if self.keep => {}
-            Ok(Ended::Stopped(StopReason::Released { .. } | StopReason::Shutdown)) => {
-                if control.progress.end().is_settled() {
-                    self.balancer.release(partition, epoch, control.cooldown());
+            Ok(TaskEnd::Stopped(StopReason::OwnershipLost { by })) => self.balancer.mark_lost_to(partition, epoch, by),
+            Ok(TaskEnd::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
+            Ok(TaskEnd::Stopped(StopReason::Shutdown)) if self.keep => {}
+            Ok(TaskEnd::Stopped(StopReason::Released { .. } | StopReason::Shutdown)) => {
+                if control.progress.last_end().is_settled() {
+                    self.balancer.release(partition, epoch, control.release_cooldown());
                 } else {
-                    self.balancer.release_unsettled(partition, epoch, control.cooldown());
+                    self.balancer.release_unsettled(partition, epoch, control.release_cooldown());
                 }
             }
-            Ok(Ended::Stopped(_)) => {}
+            Ok(TaskEnd::Stopped(_)) => {}
             // The failed batch may have been processed in part.
-            Ok(Ended::Release { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
-            Ok(Ended::Failed(error)) => {
+            Ok(TaskEnd::Release { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
+            Ok(TaskEnd::Failed(error)) => {
                 let contended = error.kind() == ErrorKind::Contended;
                 if contended {
                     telemetry::adoption_contended(&partition, &error);
@@ -158,7 +161,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 return if contended { Ok(()) } else { Err(error) };
             }
             Err(panic) => {
-                telemetry::partition_task_panicked(&partition, message_of(&*panic));
+                telemetry::partition_task_panicked(&partition, panic_message(&*panic));
                 self.balancer.release_unsettled(partition, epoch, Duration::ZERO);
             }
         }
@@ -171,23 +174,23 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> Drained {
         self.keep = keep;
         for entry in self.entries.values() {
-            entry.control.stop(reason.clone());
+            entry.control.request_stop(reason.clone());
         }
         let mut drained = Drained::default();
         let limit = stop_limit(self.shared.drain_timeout, &self.shared.store);
         let all = async {
             while let Some(ended) = self.tasks.join_next().await {
                 let Ok((control, outcome)) = ended else { continue };
-                drained.note(&control);
+                drained.record_stop(&control);
                 // The processor is already ending.
-                let _ = self.task_ended(&control, outcome);
+                let _ = self.handle_task_end(&control, outcome);
             }
         };
-        let (phase, _) = phase(limit, all).await;
+        let (phase, _) = run_phase(limit, all).await;
         drained.phase = phase;
         if !phase.complete {
             telemetry::partitions_aborted(limit);
-            self.registry.all().iter().for_each(|control| drained.abort(control));
+            self.registry.list_controls().iter().for_each(|control| drained.record_abort(control));
             // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
@@ -196,8 +199,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 }
 
 impl Drained {
-    fn note(&mut self, control: &Control) {
-        let end = control.progress.end();
+    fn record_stop(&mut self, control: &Control) {
+        let end = control.progress.last_end();
         if end.aborted {
             self.aborted.insert(control.partition.clone());
         }
@@ -209,7 +212,7 @@ impl Drained {
         }
     }
 
-    fn abort(&mut self, control: &Control) {
+    fn record_abort(&mut self, control: &Control) {
         self.aborted.insert(control.partition.clone());
         if control.progress.is_behind() {
             self.uncheckpointed.insert(control.partition.clone());
@@ -220,7 +223,7 @@ impl Drained {
 /// Returns why the balancer no longer owns a partition in the epoch that its task was started for. While the runtime was
 /// blocked, a lease that the balancer gave up may have expired for all others, too, or the balancer may have won the
 /// partition again: with strict leases, after it gave the partition up.
-fn lost(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
+fn reason_of_loss(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
     let names_this_instance = match snapshot.owner(partition) {
         Some(PartitionOwner::Reclaimable) => true,
         Some(PartitionOwner::Expired(owner)) => *owner == snapshot.owner,
@@ -243,9 +246,9 @@ mod tests {
     #[test]
     fn a_partition_that_nobody_took_had_expired() {
         let reason = |owner| {
-            let mut snapshot = Snapshot::unknown(OwnerId::new("a").unwrap(), LeaseScope::Partition);
+            let mut snapshot = Snapshot::with_nothing_known(OwnerId::new("a").unwrap(), LeaseScope::Partition);
             snapshot.partitions = vec![PartitionView::new(0.into(), owner)];
-            lost(&snapshot, &0.into(), OnLeaseExpiry::Stop)
+            reason_of_loss(&snapshot, &0.into(), OnLeaseExpiry::Stop)
         };
         let [this, other] = ["a", "b"].map(|owner| OwnerId::new(owner).unwrap());
         for owner in [PartitionOwner::Reclaimable, PartitionOwner::Expired(this)] {
@@ -260,11 +263,11 @@ mod tests {
 
     #[test]
     fn a_partition_won_again_had_expired_if_strict() {
-        let mut snapshot = Snapshot::unknown(OwnerId::new("a").unwrap(), LeaseScope::Partition);
+        let mut snapshot = Snapshot::with_nothing_known(OwnerId::new("a").unwrap(), LeaseScope::Partition);
         snapshot.owned.insert(0.into(), 8);
-        let strict = lost(&snapshot, &0.into(), OnLeaseExpiry::Stop);
+        let strict = reason_of_loss(&snapshot, &0.into(), OnLeaseExpiry::Stop);
         assert!(matches!(strict, StopReason::LeaseExpired), "{strict:?}");
-        let lenient = lost(&snapshot, &0.into(), OnLeaseExpiry::Continue);
+        let lenient = reason_of_loss(&snapshot, &0.into(), OnLeaseExpiry::Continue);
         assert!(matches!(lenient, StopReason::OwnershipLost { by: None }), "{lenient:?}");
     }
 }

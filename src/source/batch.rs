@@ -25,17 +25,17 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     /// # Errors
     ///
     /// Those of [`next_batch`](Self::next_batch), after all earlier events.
-    pub(crate) async fn gather(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
+    pub(crate) async fn gather_batch(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
         if limits.wait.is_zero() && self.gathered.events.is_empty() {
             let batch = self.next_batch(limits.events).await?;
-            self.gathered.count(&batch);
+            self.gathered.count_received(&batch);
             return Ok(Some(batch));
         }
         let count = self.gathered.events.len().min(limits.events);
         let due = self.gathered.since.map(|since| since + limits.wait);
         let enough = count == limits.events || self.failure.is_some() || due.is_some_and(|due| due <= Instant::now());
         if count > 0 && enough {
-            return Ok(Some(self.gathered.take(count)));
+            return Ok(Some(self.gathered.take_first(count)));
         }
         let more = tokio::select! {
             biased;
@@ -43,25 +43,15 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => return Ok(None),
         };
         match more {
-            Ok(events) => self.gathered.add(events),
+            Ok(events) => self.gathered.add_events(events),
             Err(error) if count == 0 => return Err(error),
             Err(error) => self.failure = Some(error),
         }
         Ok(None)
     }
 
-    /// Returns the last gathered event that no batch contained yet.
-    pub(crate) fn last_gathered(&self) -> Option<&E> {
-        self.gathered.events.last()
-    }
-
-    /// Returns how many events were received since the last call.
-    pub(crate) fn take_received(&mut self) -> u64 {
-        std::mem::take(&mut self.gathered.received)
-    }
-
     /// Ends reading with this error, after the gathered events.
-    pub(crate) fn fail(&mut self, error: Error) {
+    pub(crate) fn fail_after_gathered(&mut self, error: Error) {
         self.failure.get_or_insert(error);
     }
 
@@ -73,7 +63,7 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     pub(crate) async fn read_ahead(&mut self, ahead: usize) -> Infallible {
         while self.is_polled_here() && self.failure.is_none() && self.gathered.events.len() < ahead {
             match self.next_batch(ahead - self.gathered.events.len()).await {
-                Ok(events) => self.gathered.add(events),
+                Ok(events) => self.gathered.add_events(events),
                 Err(error) => self.failure = Some(error),
             }
         }
@@ -114,7 +104,7 @@ mod tests {
 
     async fn next(receiver: &mut EventReceiver<Numbered>, limits: &BatchLimits) -> Result<Vec<Numbered>> {
         loop {
-            if let Some(batch) = receiver.gather(limits).await? {
+            if let Some(batch) = receiver.gather_batch(limits).await? {
                 return Ok(batch);
             }
         }
@@ -183,13 +173,13 @@ mod tests {
     async fn a_failure_follows_the_gathered_events() {
         let mut receiver = receiver(&[(1, 1), (1, 2), (1, 3)]);
         let limits = BatchLimits { events: 10, wait: SECOND * 60 };
-        assert_eq!(receiver.last_gathered(), None);
+        assert_eq!(receiver.gathered.events.last(), None);
         for _ in 0..2 {
-            assert!(receiver.gather(&limits).await.unwrap().is_none());
+            assert!(receiver.gather_batch(&limits).await.unwrap().is_none());
         }
-        assert_eq!(receiver.last_gathered(), Some(&Numbered(2)));
-        receiver.fail(Error::new(ErrorKind::EventSource, "silent"));
-        assert_eq!(receiver.gather(&limits).await.unwrap(), Some(vec![Numbered(1), Numbered(2)]));
-        assert_eq!(receiver.gather(&limits).await.unwrap_err().to_string(), "silent");
+        assert_eq!(receiver.gathered.events.last(), Some(&Numbered(2)));
+        receiver.fail_after_gathered(Error::new(ErrorKind::EventSource, "silent"));
+        assert_eq!(receiver.gather_batch(&limits).await.unwrap(), Some(vec![Numbered(1), Numbered(2)]));
+        assert_eq!(receiver.gather_batch(&limits).await.unwrap_err().to_string(), "silent");
     }
 }

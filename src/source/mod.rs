@@ -6,14 +6,11 @@
 
 pub(crate) mod batch;
 mod event;
-mod former_hub;
-mod gathered;
 mod lag;
 pub(crate) mod offset_format;
 pub(crate) mod positions;
 pub(crate) mod properties;
 pub(crate) mod receiver;
-pub(crate) mod undecodable;
 
 use std::future::Future;
 use std::time::Duration;
@@ -24,18 +21,18 @@ use tokio::time::timeout;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::panics::caught;
+use crate::util::catch_panic;
 
-pub use event::{Positioned, TraceContext};
-pub(crate) use former_hub::{is_of_former_hub, whole_seconds};
+pub(crate) use event::undecodable_number;
+pub use event::{Positioned, TraceContext, undecodable};
 pub use lag::{Lag, LagState};
 pub(crate) use offset_format::{BEFORE_EVERYTHING, OffsetFormat, names_another_event};
-pub(crate) use positions::position_of;
-pub use properties::PartitionProperties;
+pub(crate) use positions::resolve_start;
+pub use properties::{EventHubProperties, PartitionProperties};
+pub(crate) use properties::{is_of_former_hub, whole_seconds};
 #[cfg(feature = "eventhubs")]
 pub(crate) use receiver::BatchLimit;
 pub use receiver::{EventReceiver, EventSender, StopSignal};
-pub use undecodable::undecodable;
 
 /// The epoch with which the processor opens a partition that this instance may not own. The epochs of owners are
 /// greater.
@@ -77,46 +74,13 @@ pub enum StartPosition {
 
 impl StartPosition {
     /// Rejects times before 1970: no event hub holds events from before, and the official client panics at such a time.
-    pub(crate) fn check(&self, setter: &str) -> Result<()> {
+    pub(crate) fn check_time(&self, setter: &str) -> Result<()> {
         match self {
             Self::EnqueuedAfter(time) if *time < OffsetDateTime::UNIX_EPOCH => Err(Error::config(format!(
                 "{setter} is {time}, but no event was enqueued before 1970: use `StartPosition::Earliest`"
             ))),
             _ => Ok(()),
         }
-    }
-}
-
-/// The properties of an event hub that the processor needs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct EventHubProperties {
-    /// The name of the event hub.
-    pub event_hub: String,
-    /// Its current partitions. Their number may grow.
-    pub partitions: Vec<PartitionId>,
-    /// When it was created, in whole seconds. `None` if the source does not know the time.
-    pub created_at: Option<OffsetDateTime>,
-}
-
-impl EventHubProperties {
-    /// Creates the properties from the name of an event hub and its partitions.
-    #[must_use]
-    pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
-        Self { event_hub: event_hub.into(), partitions, created_at: None }
-    }
-
-    /// Sets when the event hub was created. The fraction of the second is dropped, so that times from different
-    /// requests are equal.
-    ///
-    /// The processor records it with each position. If the event hub later has another time, it was deleted and created
-    /// again: recorded positions then count as invalid, for [`InvalidReason::Recreated`](crate::processor::InvalidReason), however
-    /// many events the new event hub has. Without it, only positions after the end of the partition are found. A
-    /// source must not report a time that can change for the same events.
-    #[must_use]
-    pub fn with_created_at(mut self, time: OffsetDateTime) -> Self {
-        self.created_at = Some(whole_seconds(time));
-        self
     }
 }
 
@@ -192,7 +156,7 @@ pub trait EventSource: Send + Sync + 'static {
 
 /// Returns the outcome of a request to the event source. A panic and a timeout are errors.
 pub(crate) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(REQUEST_TIMEOUT, caught(request)).await.unwrap_or_else(|_| {
+    timeout(REQUEST_TIMEOUT, catch_panic(request)).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::EventSource, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
     })
 }

@@ -20,15 +20,15 @@ pub(crate) struct OffsetFormat {
 
 impl OffsetFormat {
     /// Records the offset of a checkpoint.
-    pub(crate) fn seen(&self, offset: Option<&str>) {
+    pub(crate) fn record_offset(&self, offset: Option<&str>) {
         if offset.is_some_and(is_text) {
             self.is_text.store(true, Ordering::Relaxed);
         }
     }
 
     /// Returns a position as a checkpoint records it.
-    pub(crate) fn recordable(&self, position: Position) -> Position {
-        if self.is_text.load(Ordering::Relaxed) && plain(&position.offset).is_some() {
+    pub(crate) fn to_recordable(&self, position: Position) -> Position {
+        if self.is_text.load(Ordering::Relaxed) && plain_number(&position.offset).is_some() {
             return Position { offset: String::new(), ..position };
         }
         position
@@ -37,23 +37,23 @@ impl OffsetFormat {
 
 /// Returns whether the offset is one of a namespace with geo-replication.
 pub(crate) fn is_text(offset: &str) -> bool {
-    plain(offset).is_none() && !offset.is_empty() && offset != BEFORE_EVERYTHING
+    plain_number(offset).is_none() && !offset.is_empty() && offset != BEFORE_EVERYTHING
 }
 
 /// Returns the offset if it is a plain number. With geo-replication offsets are text that changes with the replica, so
 /// a difference means nothing.
-pub(crate) fn plain(offset: &str) -> Option<u64> {
+pub(crate) fn plain_number(offset: &str) -> Option<u64> {
     offset.bytes().all(|byte| byte.is_ascii_digit()).then(|| offset.parse().ok()).flatten()
 }
 
 /// Returns whether two offsets for one sequence number show that they belong to different events.
 pub(crate) fn names_another_event(one: &str, other: &str) -> bool {
-    plain(one).zip(plain(other)).is_some_and(|(one, other)| one != other)
+    plain_number(one).zip(plain_number(other)).is_some_and(|(one, other)| one != other)
 }
 
 /// Returns whether an offset is after the end. A text offset of the last event shows nothing.
 pub(crate) fn is_offset_beyond_end(offset: u64, last: Option<&Position>) -> bool {
-    last.is_none_or(|last| plain(&last.offset).is_some_and(|last| offset > last))
+    last.is_none_or(|last| plain_number(&last.offset).is_some_and(|last| offset > last))
 }
 
 #[cfg(test)]
@@ -73,8 +73,8 @@ mod tests {
             (Some("1:80"), "", ""),
         ] {
             let format = OffsetFormat::default();
-            format.seen(seen);
-            assert_eq!(format.recordable(at(offset)), at(recorded), "{offset} in a group with {seen:?}");
+            format.record_offset(seen);
+            assert_eq!(format.to_recordable(at(offset)), at(recorded), "{offset} in a group with {seen:?}");
         }
     }
 }

@@ -16,13 +16,11 @@ use time::OffsetDateTime;
 use tokio::time::timeout;
 
 use super::event::Positioned;
-use super::offset_format::is_offset_beyond_end;
-use super::offset_format::{BEFORE_EVERYTHING, plain};
+use super::offset_format::{BEFORE_EVERYTHING, is_offset_beyond_end, plain_number};
 use super::properties::PartitionProperties;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
-use crate::source::CLOSE_LIMIT;
-use crate::source::{EventSource, StartPosition, caught_request};
+use crate::source::{CLOSE_LIMIT, EventSource, StartPosition, caught_request};
 
 /// How long a receiver may take to deliver an event. After that time it counts as a receiver that has nothing to
 /// deliver.
@@ -48,8 +46,9 @@ enum Sought {
 
 /// Returns what must be found. A sequence number or an offset after the end resolves to the end: later events are
 /// processed when they arrive.
-fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
-    let (beginning, end) = (Sought::Known(properties.beginning()), Sought::Known(properties.end()));
+fn plan_search(start: &StartPosition, properties: &PartitionProperties) -> Sought {
+    let beginning = Sought::Known(properties.beginning_position());
+    let end = Sought::Known(properties.end_position());
     let Some(last) = properties.last_enqueued() else { return end };
     match start {
         StartPosition::Earliest => beginning,
@@ -61,9 +60,9 @@ fn sought(start: &StartPosition, properties: &PartitionProperties) -> Sought {
         StartPosition::EnqueuedAfter(time) if *time <= OffsetDateTime::UNIX_EPOCH => beginning,
         StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) if properties.is_empty() => end,
         StartPosition::AfterOffset(offset) if *offset == last.offset => end,
-        StartPosition::AfterOffset(offset) => match plain(offset) {
+        StartPosition::AfterOffset(offset) => match plain_number(offset) {
             Some(offset) if is_offset_beyond_end(offset, Some(last)) => end,
-            offset => Sought::First { exists: offset.is_some() && plain(&last.offset).is_some() },
+            offset => Sought::First { exists: offset.is_some() && plain_number(&last.offset).is_some() },
         },
         StartPosition::EnqueuedAfter(time) => match properties.last_enqueued_at() {
             Some(last) if last <= *time => end,
@@ -78,7 +77,7 @@ fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
     match start {
         StartPosition::EnqueuedAfter(time) => event.enqueued_at().map(|at| at > *time),
         StartPosition::AfterOffset(start) => {
-            event.offset().and_then(plain).zip(plain(start)).map(|(offset, start)| offset > start)
+            event.offset().and_then(plain_number).zip(plain_number(start)).map(|(offset, start)| offset > start)
         }
         _ => None,
     }
@@ -92,7 +91,7 @@ fn is_after(start: &StartPosition, event: &impl Positioned) -> Option<bool> {
 /// [`ErrorKind::Config`] if the broker rejects the start, or if the events of the source have no sequence numbers.
 /// [`ErrorKind::Fenced`] if the broker rejects the receiver because of another reader. After any other error the caller
 /// should read the properties again and retry.
-pub(crate) async fn position_of<S: EventSource>(
+pub(crate) async fn resolve_start<S: EventSource>(
     source: &S,
     partition: &PartitionId,
     start: &StartPosition,
@@ -100,9 +99,9 @@ pub(crate) async fn position_of<S: EventSource>(
     epoch: i64,
 ) -> Result<Position> {
     let search = Search { source, partition, start, epoch };
-    match sought(start, properties) {
+    match plan_search(start, properties) {
         Sought::Known(position) => Ok(position),
-        Sought::Offset(number) => Ok(search.event(number).await?.0),
+        Sought::Offset(number) => Ok(search.find_event(number).await?.0),
         Sought::First { exists } => search.before_first(properties, exists).await,
     }
 }
@@ -128,16 +127,28 @@ impl<S: EventSource> Search<'_, S> {
             Err(error) if error.kind() == ErrorKind::Undecodable => {
                 return self.before_undecodable(properties, error).await;
             }
-            first => first.map_err(|error| self.rejected(error))?,
+            first => first.map_err(|error| self.rejection_error(error))?,
         };
-        let Some(first) = first else { return self.nothing_came(properties, exists).await };
-        let number = first.sequence_number().ok_or_else(|| self.unnumbered())?;
+        let Some(first) = first else {
+            // The start is the end of the partition if it received no events meanwhile and none of its events is after
+            // the start.
+            let now = caught_request(self.source.partition_properties(self.partition)).await?;
+            if exists || now.last_enqueued() != properties.last_enqueued() || !self.nothing_is_after(&now).await? {
+                return Err(
+                    self.suspect_link("the link delivers nothing, although the event hub may have events after")
+                );
+            }
+            return Ok(now.end_position());
+        };
+        let number = first.sequence_number().ok_or_else(|| self.missing_number_error())?;
         if number <= properties.beginning_sequence_number() {
-            return Ok(properties.beginning());
+            return Ok(properties.beginning_position());
         }
-        let (before, event) = self.event(number.saturating_sub(1)).await?;
+        let (before, event) = self.find_event(number.saturating_sub(1)).await?;
         if event.is_some_and(|event| is_after(self.start, &event) == Some(true)) {
-            return Err(self.suspect(&format!("the link started at event {number}, which is not the first one after")));
+            return Err(
+                self.suspect_link(&format!("the link started at event {number}, which is not the first one after"))
+            );
         }
         Ok(before)
     }
@@ -149,22 +160,22 @@ impl<S: EventSource> Search<'_, S> {
         for earlier in EARLIER {
             let start = StartPosition::EnqueuedAfter(*time - *earlier);
             let number = match self.first_event(&start).await {
-                Ok(Some(event)) => event.sequence_number().ok_or_else(|| self.unnumbered())?,
+                Ok(Some(event)) => event.sequence_number().ok_or_else(|| self.missing_number_error())?,
                 Ok(None) => return Err(error),
                 Err(error) if error.kind() == ErrorKind::Undecodable => continue,
                 Err(error) => return Err(error),
             };
             if number <= properties.beginning_sequence_number() {
-                return Ok(properties.beginning());
+                return Ok(properties.beginning_position());
             }
-            return Ok(self.event(number.saturating_sub(1)).await?.0);
+            return Ok(self.find_event(number.saturating_sub(1)).await?.0);
         }
-        Ok(properties.beginning())
+        Ok(properties.beginning_position())
     }
 
     /// Returns the position of an event, and the event if it still exists. It may have expired meanwhile. An event hub
     /// with compaction may not have it, and the source may not be able to decode it; the offset then remains unknown.
-    async fn event(&self, number: i64) -> Result<(Position, Option<S::Event>)> {
+    async fn find_event(&self, number: i64) -> Result<(Position, Option<S::Event>)> {
         let from = StartPosition::AfterSequenceNumber(number.saturating_sub(1));
         let event = match self.first_event(&from).await {
             Err(error) if error.kind() == ErrorKind::Undecodable => None,
@@ -176,18 +187,9 @@ impl<S: EventSource> Search<'_, S> {
         }
         let properties = caught_request(self.source.partition_properties(self.partition)).await?;
         if number < properties.beginning_sequence_number() {
-            return Ok((properties.beginning(), None));
+            return Ok((properties.beginning_position(), None));
         }
         Ok((Position { sequence_number: number, offset: String::new() }, None))
-    }
-
-    /// Returns the end of the partition if it received no events meanwhile and none of its events is after the start.
-    async fn nothing_came(&self, before: &PartitionProperties, exists: bool) -> Result<Position> {
-        let now = caught_request(self.source.partition_properties(self.partition)).await?;
-        if exists || now.last_enqueued() != before.last_enqueued() || !self.nothing_is_after(&now).await? {
-            return Err(self.suspect("the link delivers nothing, although the event hub may have events after"));
-        }
-        Ok(now.end())
     }
 
     /// Returns whether no event is after the start. One receiver that delivers nothing proves nothing. A second
@@ -195,7 +197,7 @@ impl<S: EventSource> Search<'_, S> {
     /// receiver must deliver nothing, too.
     async fn nothing_is_after(&self, properties: &PartitionProperties) -> Result<bool> {
         let Some(last) = properties.last_enqueued().filter(|_| !properties.is_empty()) else { return Ok(true) };
-        let Some(event) = self.event(last.sequence_number).await?.1 else { return Ok(false) };
+        let Some(event) = self.find_event(last.sequence_number).await?.1 else { return Ok(false) };
         match is_after(self.start, &event) {
             Some(is_after) => Ok(!is_after),
             None => Ok(self.first_event(self.start).await?.is_none()),
@@ -210,24 +212,24 @@ impl<S: EventSource> Search<'_, S> {
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))
     }
 
-    fn suspect(&self, what: &str) -> Error {
+    fn suspect_link(&self, what: &str) -> Error {
         self.source.connection_suspect(self.partition);
         Error::new(ErrorKind::EventSource, format!("{what} the start position {:?}", self.start))
     }
 
-    fn rejected(&self, error: Error) -> Error {
-        let (partition, start) = (self.partition, self.start);
+    fn rejection_error(&self, error: Error) -> Error {
         if error.kind() != ErrorKind::InvalidPosition {
             return error;
         }
+        let Self { partition, start, .. } = self;
         Error::config(format!(
             "the broker rejects the start position {start:?} of partition {partition}: choose another one"
         ))
         .with_source(error)
     }
 
-    fn unnumbered(&self) -> Error {
-        let (partition, start) = (self.partition, self.start);
+    fn missing_number_error(&self) -> Error {
+        let Self { partition, start, .. } = self;
         Error::config(format!(
             "partition {partition} cannot start at {start:?}, because the events of the source have no sequence numbers: start \
              at the earliest or the latest event"
@@ -269,8 +271,8 @@ mod tests {
 
     #[test]
     fn text_offsets_cannot_be_compared() {
-        let sought_in = |start: &str, last: &str| sought(&after(start), &holds(0, 9, last));
-        let end = |offset: &str| Sought::Known(holds(0, 9, offset).end());
+        let sought_in = |start: &str, last: &str| plan_search(&after(start), &holds(0, 9, last));
+        let end = |offset: &str| Sought::Known(holds(0, 9, offset).end_position());
         assert_eq!(sought_in("10", "90"), Sought::First { exists: true });
         assert_eq!(sought_in("91", "90"), end("90"));
         assert_eq!(sought_in("a:10", "a:90"), Sought::First { exists: false });
@@ -281,12 +283,13 @@ mod tests {
 
     #[test]
     fn a_time_is_compared_with_the_last_event() {
-        let at = |time| sought(&StartPosition::EnqueuedAfter(time), &holds(0, 9, "90").with_last_enqueued_at(NOON));
-        let end = Sought::Known(holds(0, 9, "90").end());
+        let at =
+            |time| plan_search(&StartPosition::EnqueuedAfter(time), &holds(0, 9, "90").with_last_enqueued_at(NOON));
+        let end = Sought::Known(holds(0, 9, "90").end_position());
         assert_eq!(at(NOON - SECOND), Sought::First { exists: true });
         assert_eq!(at(NOON), end);
         assert_eq!(at(NOON + SECOND), end);
-        let unknown = sought(&StartPosition::EnqueuedAfter(NOON), &holds(0, 9, "90"));
+        let unknown = plan_search(&StartPosition::EnqueuedAfter(NOON), &holds(0, 9, "90"));
         assert_eq!(unknown, Sought::First { exists: false });
     }
 

@@ -1,9 +1,72 @@
-//! The range of events in a partition, as the event hub reports it.
+//! What an event hub reports about itself and about the events of a partition, and whether a recorded position belongs to
+//! it or to a deleted event hub with the same name.
+
+use std::time::Duration;
 
 use time::OffsetDateTime;
 
 use super::offset_format::{BEFORE_EVERYTHING, is_text};
-use crate::model::Position;
+use crate::model::{CheckpointRecord, PartitionId, Position};
+
+/// The largest difference between the clocks of the event hub and of the storage.
+const CLOCK_DIFFERENCE: Duration = Duration::from_secs(5);
+
+/// The properties of an event hub that the processor needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EventHubProperties {
+    /// The name of the event hub.
+    pub event_hub: String,
+    /// Its current partitions. Their number may grow.
+    pub partitions: Vec<PartitionId>,
+    /// When it was created, in whole seconds. `None` if the source does not know the time.
+    pub created_at: Option<OffsetDateTime>,
+}
+
+impl EventHubProperties {
+    /// Creates the properties from the name of an event hub and its partitions.
+    #[must_use]
+    pub fn new(event_hub: impl Into<String>, partitions: Vec<PartitionId>) -> Self {
+        Self { event_hub: event_hub.into(), partitions, created_at: None }
+    }
+
+    /// Sets when the event hub was created. The fraction of the second is dropped, so that times from different
+    /// requests are equal.
+    ///
+    /// The processor records it with each position. If the event hub later has another time, it was deleted and created
+    /// again: recorded positions then count as invalid, for [`InvalidReason::Recreated`](crate::processor::InvalidReason), however
+    /// many events the new event hub has. Without it, only positions after the end of the partition are found. A
+    /// source must not report a time that can change for the same events.
+    #[must_use]
+    pub fn with_created_at(mut self, time: OffsetDateTime) -> Self {
+        self.created_at = Some(whole_seconds(time));
+        self
+    }
+}
+
+/// Returns whether the checkpoint is a position in a former event hub, if the event hub was created at this time.
+///
+/// Other SDKs do not record the creation time. Their records are judged by the time at which the position was written.
+/// A record that was written in the last seconds before the creation counts as valid: the clocks may differ, and a
+/// checkpoint in the first seconds of an event hub is much more frequent than an event hub that is recreated that fast.
+pub(crate) fn is_of_former_hub(record: &CheckpointRecord, created_at: Option<OffsetDateTime>) -> bool {
+    let Some(created_at) = created_at else { return false };
+    // The position before all events is the same in every event hub.
+    let is_event = record.sequence_number.is_none_or(|number| number >= 0);
+    if !is_event || !record.has_position() || record.offset.as_deref() == Some(BEFORE_EVERYTHING) {
+        return false;
+    }
+    match (record.hub_created_at, record.updated_at) {
+        (Some(of), _) => of != created_at,
+        (None, Some(written_at)) => written_at + CLOCK_DIFFERENCE < created_at,
+        (None, None) => false,
+    }
+}
+
+/// Drops the fraction of the second: records have whole seconds, and two requests may return different fractions.
+pub(crate) fn whole_seconds(time: OffsetDateTime) -> OffsetDateTime {
+    time.replace_nanosecond(0).unwrap_or(time)
+}
 
 /// The range of events in a partition.
 ///
@@ -86,13 +149,13 @@ impl PartitionProperties {
     }
 
     /// Returns whether the event hub has an event with this number that is not the last one.
-    pub(crate) fn holds(&self, number: i64) -> bool {
+    pub(crate) fn holds_before_last(&self, number: i64) -> bool {
         let last = self.last.as_ref().map(|last| last.sequence_number);
         number >= self.first && last.is_some_and(|last| number < last)
     }
 
     /// Returns the same range without the events at its end that no link delivers.
-    pub(crate) fn without(&self, undelivered: Option<Undelivered>) -> Self {
+    pub(crate) fn without_undelivered(&self, undelivered: Option<Undelivered>) -> Self {
         let end = self.last.as_ref().map(|last| last.sequence_number);
         let Some(undelivered) = undelivered.filter(|events| Some(events.up_to) == end) else { return self.clone() };
         let last = Position { sequence_number: undelivered.after.max(self.first - 1), offset: String::new() };
@@ -101,16 +164,15 @@ impl PartitionProperties {
 
     /// Returns the position before the first available event, as a checkpoint records it. `-1` is the offset that the
     /// service uses for the position before all events.
-    pub(crate) fn beginning(&self) -> Position {
+    pub(crate) fn beginning_position(&self) -> Position {
         Position { sequence_number: self.first - 1, offset: BEFORE_EVERYTHING.to_owned() }
     }
 
     /// Returns the position of the last event ever enqueued, or the position before all events, as a checkpoint records
     /// it: [without an offset](super::offset_format) if that is text.
-    pub(crate) fn end(&self) -> Position {
-        let end = self.last.clone().unwrap_or_else(|| self.beginning());
-        let offset_is_text = is_text(&end.offset);
-        if offset_is_text { Position { offset: String::new(), ..end } } else { end }
+    pub(crate) fn end_position(&self) -> Position {
+        let end = self.last.clone().unwrap_or_else(|| self.beginning_position());
+        if is_text(&end.offset) { Position { offset: String::new(), ..end } } else { end }
     }
 }
 
@@ -164,11 +226,42 @@ mod tests {
         let at = |place: Position| (place.sequence_number, place.offset);
         let place = |number, offset: &str| (number, offset.to_owned());
         let unused = properties(0, None, true);
-        assert_eq!((at(unused.beginning()), at(unused.end())), (place(-1, "-1"), place(-1, "-1")));
+        assert_eq!((at(unused.beginning_position()), at(unused.end_position())), (place(-1, "-1"), place(-1, "-1")));
         let holding = properties(7, 9, false);
-        assert_eq!((at(holding.beginning()), at(holding.end())), (place(6, "-1"), place(9, "90")));
+        assert_eq!((at(holding.beginning_position()), at(holding.end_position())), (place(6, "-1"), place(9, "90")));
         let replicated = PartitionProperties::new(7, Some(Position::new(9, "1:90")), false);
-        assert_eq!(at(replicated.end()), place(9, ""), "a namespace with geo-replication rejects the offset");
+        assert_eq!(at(replicated.end_position()), place(9, ""), "a namespace with geo-replication rejects the offset");
+    }
+
+    mod former_hub {
+        use super::*;
+
+        fn at(second: i64) -> OffsetDateTime {
+            OffsetDateTime::UNIX_EPOCH + Duration::from_secs(1000) + time::Duration::seconds(second)
+        }
+
+        #[test]
+        fn a_position_is_of_the_hub_that_its_record_shows() {
+            let shows = |number, hub: Option<i64>, written: Option<i64>| CheckpointRecord {
+                hub_created_at: hub.map(at),
+                updated_at: written.map(at),
+                sequence_number: Some(number),
+                ..CheckpointRecord::default()
+            };
+            for (case, record, is_of_former) in [
+                ("the same hub", shows(7, Some(0), Some(-900)), false),
+                ("an earlier hub", shows(7, Some(-1), Some(900)), true),
+                ("a later one, by a failover", shows(7, Some(1), Some(900)), true),
+                ("not shown, written long before", shows(7, None, Some(-6)), true),
+                ("not shown, written just before", shows(7, None, Some(-5)), false),
+                ("not shown, written after", shows(7, None, Some(1)), false),
+                ("neither", shows(7, None, None), false),
+                ("before all events", shows(-1, Some(-1), Some(-900)), false),
+            ] {
+                assert_eq!(is_of_former_hub(&record, Some(at(0))), is_of_former, "{case}");
+                assert!(!is_of_former_hub(&record, None), "{case}: the source reports no creation");
+            }
+        }
     }
 
     mod defects {
@@ -178,7 +271,7 @@ mod tests {
         fn an_emptied_partition_starts_at_its_last_event() {
             for begin in [199, 200] {
                 let emptied = properties(begin, 199, true);
-                let (beginning, end) = (emptied.beginning(), emptied.end());
+                let (beginning, end) = (emptied.beginning_position(), emptied.end_position());
                 assert_eq!((beginning.sequence_number, &*beginning.offset), (199, "-1"), "begins at {begin}");
                 assert_eq!((end.sequence_number, &*end.offset), (199, "1990"), "begins at {begin}");
             }

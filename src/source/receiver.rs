@@ -13,12 +13,11 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, yield_now};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
-use super::gathered::Gathered;
 use crate::error::{Error, ErrorKind, Result};
-use crate::panics::{caught, caught_in};
+use crate::util::{catch_panic, catch_panic_in};
 
 /// How long the link of a dropped receiver may take to close.
 const DROPPED_LIMIT: Duration = Duration::from_secs(2);
@@ -113,6 +112,44 @@ pub struct EventReceiver<E> {
     pub(crate) gathered: Gathered<E>,
 }
 
+/// The received events that no batch contains yet.
+#[derive(Debug)]
+pub(crate) struct Gathered<E> {
+    pub(crate) events: Vec<E>,
+    /// When the first of them was received.
+    pub(crate) since: Option<Instant>,
+    /// How many events were received since the caller last took this number.
+    pub(crate) received: u64,
+}
+
+impl<E> Default for Gathered<E> {
+    fn default() -> Self {
+        Self { events: Vec::new(), since: None, received: 0 }
+    }
+}
+
+impl<E> Gathered<E> {
+    pub(crate) fn count_received(&mut self, events: &[E]) {
+        self.received = self.received.saturating_add(events.len() as u64);
+    }
+
+    pub(crate) fn add_events(&mut self, events: Vec<E>) {
+        self.count_received(&events);
+        self.since.get_or_insert_with(Instant::now);
+        if self.events.is_empty() {
+            self.events = events;
+        } else {
+            self.events.extend(events);
+        }
+    }
+
+    pub(crate) fn take_first(&mut self, count: usize) -> Vec<E> {
+        let rest = self.events.split_off(count);
+        self.since = self.since.filter(|_| !rest.is_empty());
+        std::mem::replace(&mut self.events, rest)
+    }
+}
+
 enum Reading<E> {
     Stream(StreamReading<E>),
     #[cfg_attr(not(feature = "eventhubs"), expect(dead_code, reason = "only the official client has large events"))]
@@ -134,19 +171,20 @@ impl<E: Send + 'static> EventReceiver<E> {
     {
         let (stop, stopped) = oneshot::channel();
         let events = open(StopSignal::new(stopped)).boxed().fuse();
-        Self::over(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
+        Self::from_reading(Reading::Stream(StreamReading { open: Some((events, stop)), close_later }))
     }
 
     /// Creates a receiver over a stream of batches, each of at least one event and at most as many as the limit says
     /// when it is collected. The rules for the stream are those of [`new`](Self::new).
     #[cfg(feature = "eventhubs")]
-    pub(crate) fn in_batches<S>(open: impl FnOnce(BatchLimit, StopSignal) -> S) -> Self
+    pub(crate) fn from_batches<S>(open: impl FnOnce(BatchLimit, StopSignal) -> S) -> Self
     where
         S: Stream<Item = Result<Vec<E>>> + Send + 'static,
     {
-        let ((stop, stopped), limit) = (oneshot::channel(), BatchLimit::default());
+        let (stop, stopped) = oneshot::channel();
+        let limit = BatchLimit::default();
         let batches = open(limit.clone(), StopSignal::new(stopped)).boxed().fuse();
-        Self::over(Reading::Batches(StreamReading { open: Some((batches, stop)), close_later }, limit))
+        Self::from_reading(Reading::Batches(StreamReading { open: Some((batches, stop)), close_later }, limit))
     }
 
     /// Creates a receiver and starts a task that forwards events until [`EventSender::closed`], and then closes its
@@ -157,7 +195,7 @@ impl<E: Send + 'static> EventReceiver<E> {
     {
         let (sender, events) = mpsc::channel(prefetch.clamp(1, tokio::sync::Semaphore::MAX_PERMITS));
         let forwarding = tokio::spawn(forward(EventSender { events: sender }).in_current_span());
-        Self::over(Reading::Task { events, forwarding })
+        Self::from_reading(Reading::Task { events, forwarding })
     }
 
     /// Returns whether events are read only while the processor polls the receiver.
@@ -165,7 +203,7 @@ impl<E: Send + 'static> EventReceiver<E> {
         matches!(self.reading, Reading::Stream(_) | Reading::Batches(..))
     }
 
-    fn over(reading: Reading<E>) -> Self {
+    fn from_reading(reading: Reading<E>) -> Self {
         Self { reading, failure: None, gathered: Gathered::default() }
     }
 
@@ -183,15 +221,19 @@ impl<E: Send + 'static> EventReceiver<E> {
         let (events, failure) = match &mut self.reading {
             Reading::Stream(stream) => poll_fn(|context| stream.poll_batch(context, limit)).await,
             Reading::Batches(stream, shared) => {
-                shared.set(limit);
+                shared.0.most.store(limit, Ordering::Relaxed);
                 let (events, failure) = poll_fn(|context| stream.poll_next(context)).await;
-                shared.received(events.len());
+                shared.0.last.store(events.len(), Ordering::Relaxed);
                 (events, failure)
             }
             Reading::Task { events, .. } => {
                 let mut received = Vec::with_capacity(events.len().clamp(1, limit));
                 events.recv_many(&mut received, limit).await;
-                until_failure(received)
+                // Split off the failure, after which nothing is received. Collect in place: events are large, and a second
+                // vector of them costs more than all else here.
+                let mut failure = None;
+                let events = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok());
+                (events.collect(), failure)
             }
         };
         if !events.is_empty() {
@@ -216,14 +258,6 @@ impl<E: Send + 'static> EventReceiver<E> {
     }
 }
 
-/// Splits off the failure, after which nothing is received. Collects in place: events are large, and a second vector of
-/// them costs more than all else here.
-fn until_failure<E>(received: Vec<Result<E>>) -> (Vec<E>, Option<Error>) {
-    let mut failure = None;
-    let events = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok()).collect();
-    (events, failure)
-}
-
 /// How many events the next batch of a stream may have. The receiver sets it, and the stream reads it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BatchLimit(Arc<Sizes>);
@@ -237,38 +271,30 @@ struct Sizes {
 
 impl BatchLimit {
     #[cfg(feature = "eventhubs")]
-    pub(crate) fn events(&self) -> usize {
+    pub(crate) fn max_events(&self) -> usize {
         self.0.most.load(Ordering::Relaxed)
     }
 
     /// Returns an empty batch that need not grow if it becomes as large as the last one.
     #[cfg(feature = "eventhubs")]
-    pub(crate) fn buffer<E>(&self) -> Vec<E> {
-        Vec::with_capacity(self.0.last.load(Ordering::Relaxed).min(self.events()).max(1))
-    }
-
-    fn set(&self, events: usize) {
-        self.0.most.store(events, Ordering::Relaxed);
-    }
-
-    fn received(&self, events: usize) {
-        self.0.last.store(events, Ordering::Relaxed);
+    pub(crate) fn new_batch<E>(&self) -> Vec<E> {
+        Vec::with_capacity(self.0.last.load(Ordering::Relaxed).min(self.max_events()).max(1))
     }
 }
 
-type Open<I> = (Fuse<BoxStream<'static, Result<I>>>, oneshot::Sender<()>);
+type OpenStream<I> = (Fuse<BoxStream<'static, Result<I>>>, oneshot::Sender<()>);
 
 /// A stream with the sender that stops it. `None` after it was stopped.
 struct StreamReading<I> {
-    open: Option<Open<I>>,
+    open: Option<OpenStream<I>>,
     /// For the `Drop` implementation, which does not know that events are `'static`.
-    close_later: fn(Open<I>),
+    close_later: fn(OpenStream<I>),
 }
 
 impl<I> StreamReading<I> {
     async fn close(mut self, limit: Duration) {
         if let Some(open) = self.open.take() {
-            close(open, limit).await;
+            close_stream(open, limit).await;
         }
     }
 }
@@ -278,7 +304,7 @@ impl<E> StreamReading<Vec<E>> {
     /// the stream.
     fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<(Vec<E>, Option<Error>)> {
         let Some((stream, _)) = &mut self.open else { return Poll::Ready((Vec::new(), None)) };
-        match caught_in(|| stream.poll_next_unpin(context)) {
+        match catch_panic_in(|| stream.poll_next_unpin(context)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(None)) => Poll::Ready((Vec::new(), None)),
             Ok(Poll::Ready(Some(Ok(batch)))) => Poll::Ready((batch, None)),
@@ -298,7 +324,7 @@ impl<E> StreamReading<E> {
     fn poll_batch(&mut self, context: &mut Context<'_>, limit: usize) -> Poll<(Vec<E>, Option<Error>)> {
         let mut events = Vec::new();
         let Some((stream, _)) = &mut self.open else { return Poll::Ready((events, None)) };
-        match caught_in(|| poll_events(stream, context, limit, &mut events)) {
+        match catch_panic_in(|| poll_events(stream, context, limit, &mut events)) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(failure)) => Poll::Ready((events, failure)),
             Err(panicked) => {
@@ -328,7 +354,7 @@ fn poll_events<E>(
     Poll::Ready(None)
 }
 
-async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
+async fn close_stream<E>((mut stream, stop): OpenStream<E>, limit: Duration) {
     drop(stop);
     let ending = async {
         while stream.next().await.is_some() {
@@ -339,12 +365,12 @@ async fn close<E>((mut stream, stop): Open<E>, limit: Duration) {
         Ok(())
     };
     // Neither a panic nor a timeout is an error here: the link is dropped.
-    let _ = timeout(limit, caught(ending)).await;
+    let _ = timeout(limit, catch_panic(ending)).await;
 }
 
-fn close_later<E: Send + 'static>(open: Open<E>) {
+fn close_later<E: Send + 'static>(open: OpenStream<E>) {
     if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(close(open, DROPPED_LIMIT).in_current_span());
+        runtime.spawn(close_stream(open, DROPPED_LIMIT).in_current_span());
     }
 }
 

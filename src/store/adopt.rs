@@ -1,16 +1,18 @@
-//! Adoption: taking over the checkpoint of a partition that was just won.
+//! Adoption: taking over the checkpoint of a partition that was just won. The checkpoint is read before the ownership
+//! that decides whether it may be replaced.
 
 use time::OffsetDateTime;
 
-use super::GroupStore;
-use super::checkpoint_read::CheckpointRead;
-use super::rules::{Next, PositionFrom, Unwritten, WriteCondition, adopting, position_from};
+use super::rules::{
+    CheckpointPlace, PositionFrom, SettleStep, Unwritten, WriteCondition, decide_adoption, position_from,
+};
 use super::settle::ConditionalWrite;
-use crate::blob::{ETag, Metadata};
+use super::{Checkpoint, GroupStore};
+use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
-use crate::telemetry::StorageOperation;
+use crate::telemetry::{StorageOperation, Telemetry};
 
 /// The right to write the checkpoints of one partition, and the last one that was written.
 #[derive(Debug)]
@@ -52,6 +54,32 @@ impl Adoption {
     pub fn record(&self) -> &CheckpointRecord {
         &self.record
     }
+
+    /// Makes the blob as it is now the last one that was written, including its position.
+    pub(super) fn take_over(&mut self, read: CheckpointRead) {
+        let (record, etag) = read.0.map(|(record, blob)| (record, blob.etag)).unzip();
+        self.record = record.unwrap_or_default();
+        self.etag = etag;
+    }
+}
+
+/// A checkpoint as it was read. The ownership that decides whether this version may be replaced must be read later, so
+/// [`GroupStore::check_owner_after`] demands this value, which only a read of the checkpoint returns.
+#[derive(Debug)]
+pub(super) struct CheckpointRead(Option<(CheckpointRecord, Blob)>);
+
+impl CheckpointRead {
+    pub(super) fn record_and_blob(&self) -> Option<&(CheckpointRecord, Blob)> {
+        self.0.as_ref()
+    }
+
+    pub(super) fn blob_version(&self) -> Option<ETag> {
+        self.0.as_ref().map(|(_, blob)| blob.etag.clone())
+    }
+
+    pub(super) fn checkpoint_place(&self) -> Option<CheckpointPlace> {
+        self.0.as_ref().map(|(record, _)| CheckpointPlace::from_record(record))
+    }
 }
 
 /// The outcome of an adoption.
@@ -91,10 +119,77 @@ impl GroupStore {
     /// a request had no response, otherwise the error of the storage: adopt again while the
     /// lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
-        let _guard = self.acquire(RecordKind::Checkpoint, partition).await;
-        let mut adoption = AdoptionWrite { store: self, partition, epoch, start, read: None, from: None };
-        self.settle(&mut adoption).await
+        let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
+        self.settle_write(&mut AdoptionWrite { store: self, partition, epoch, start, read: None, from: None }).await
     }
+
+    /// Reads the checkpoint of one partition; returns `None` if it has none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed record is not an error: its unreadable
+    /// fields are empty, and it is logged.
+    pub async fn checkpoint_of(&self, partition: &PartitionId) -> Result<Option<Checkpoint>> {
+        let blob = self.read_blob(&self.inner.names.record_name(RecordKind::Checkpoint, partition)).await?;
+        Ok(blob.map(|blob| {
+            let etag = blob.etag.clone();
+            let last_modified = blob.last_modified;
+            let written_number = codec::read_sequence_number(&blob.metadata);
+            let (record, _) = decode_and_report(self.telemetry(), blob);
+            Checkpoint { partition: partition.clone(), record, etag, last_modified, written_number }
+        }))
+    }
+
+    pub(super) async fn read_checkpoint(&self, partition: &PartitionId) -> Result<CheckpointRead> {
+        let blob = self.read_blob(&self.inner.names.record_name(RecordKind::Checkpoint, partition)).await?;
+        Ok(CheckpointRead(blob.map(|blob| decode_and_report(self.telemetry(), blob))))
+    }
+
+    /// Reads whether this owner owns the partition in this epoch, after its checkpoint was read, and otherwise which
+    /// owner does.
+    pub(super) async fn check_owner_after(
+        &self,
+        _checkpoint: &CheckpointRead,
+        partition: &PartitionId,
+        epoch: i64,
+    ) -> Result<(bool, Option<OwnerId>)> {
+        let record = self.read_ownership(partition).await?.map(|seen| seen.record);
+        let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
+        Ok((owned, record.and_then(|record| record.owner)))
+    }
+
+    /// Returns an initial record at this position, which keeps all other keys of the last record.
+    pub(super) fn initial_record(&self, start: &Position, last: &CheckpointRecord) -> CheckpointRecord {
+        CheckpointRecord { initial: true, ..self.checkpoint_record(start, last, self.hub_created_at) }
+    }
+
+    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
+    /// an initial checkpoint.
+    pub(super) fn checkpoint_record(
+        &self,
+        position: &Position,
+        last: &CheckpointRecord,
+        hub_created_at: Option<OffsetDateTime>,
+    ) -> CheckpointRecord {
+        CheckpointRecord {
+            sequence_number: Some(position.sequence_number),
+            offset: Some(position.offset.clone()),
+            owner: Some(self.identity().owner.clone()),
+            updated_at: self.server_time().replace_nanosecond(0).ok(),
+            initial: false,
+            hub_created_at,
+            ..last.clone()
+        }
+    }
+}
+
+/// Decodes a checkpoint, and reports what is unusable in it.
+fn decode_and_report(telemetry: &Telemetry, blob: Blob) -> (CheckpointRecord, Blob) {
+    let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
+    if let Some(problem) = &problem {
+        telemetry.malformed_record(problem);
+    }
+    (record, blob)
 }
 
 struct AdoptionWrite<'a> {
@@ -108,8 +203,8 @@ struct AdoptionWrite<'a> {
 
 impl AdoptionWrite<'_> {
     /// Returns what to write: the blob as it was read, with this owner's id, or another position.
-    fn content(&self) -> (CheckpointRecord, Metadata) {
-        let found = self.read.as_ref().and_then(CheckpointRead::found);
+    fn content_to_write(&self) -> (CheckpointRecord, Metadata) {
+        let found = self.read.as_ref().and_then(CheckpointRead::record_and_blob);
         let mut record = found.map(|(record, _)| record.clone()).unwrap_or_default();
         if let (Some(PositionFrom::Start), Some(start)) = (self.from, self.start) {
             record = self.store.initial_record(start, &record);
@@ -122,38 +217,48 @@ impl AdoptionWrite<'_> {
         (record, metadata)
     }
 
-    fn adopted(&self, etag: Option<ETag>, record: CheckpointRecord) -> AdoptOutcome {
-        let (partition, hub_created_at) = (self.partition.clone(), self.store.hub_created_at);
-        AdoptOutcome::Adopted(Adoption { partition, etag, record, epoch: self.epoch, hub_created_at })
+    fn adoption_outcome(&self, etag: Option<ETag>, record: CheckpointRecord) -> AdoptOutcome {
+        AdoptOutcome::Adopted(Adoption {
+            partition: self.partition.clone(),
+            etag,
+            record,
+            epoch: self.epoch,
+            hub_created_at: self.store.hub_created_at,
+        })
     }
 }
 
 impl ConditionalWrite for AdoptionWrite<'_> {
     type Outcome = AdoptOutcome;
 
-    fn operation(&self) -> StorageOperation {
+    fn storage_operation(&self) -> StorageOperation {
         StorageOperation::Adopt
     }
 
-    fn subject(&self) -> String {
+    fn record_label(&self) -> String {
         format!("the checkpoint of partition {}", self.partition)
     }
 
-    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<AdoptOutcome> {
-        let (record, metadata) = self.content();
-        let name = self.store.inner.names.of(RecordKind::Checkpoint, self.partition);
-        let written = self.store.write(StorageOperation::Adopt, &name, &metadata, under).await?;
-        Ok(self.adopted(Some(written.etag), record))
+    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<AdoptOutcome> {
+        let (record, metadata) = self.content_to_write();
+        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
+        let written = self.store.write_blob(StorageOperation::Adopt, &name, &metadata, under).await?;
+        Ok(self.adoption_outcome(Some(written.etag), record))
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, AdoptOutcome>> {
-        let read = self.store.read_checkpoint(self.partition).await?.dated();
+    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, AdoptOutcome>> {
+        let mut read = self.store.read_checkpoint(self.partition).await?;
+        // The adoption changes the time of the blob, so the record keeps the time of the last write as that of its
+        // position.
+        if let Some((record, blob)) = read.0.as_mut().filter(|(record, _)| record.has_position()) {
+            record.updated_at.get_or_insert(blob.last_modified);
+        }
         let read = self.read.insert(read);
-        self.from = position_from(read.place(), self.start.is_some());
-        let (owned, by) = self.store.is_owned_after(read, self.partition, self.epoch).await?;
-        Ok(adopting(read.version(), self.from, owned).map(|unwritten| match unwritten {
+        self.from = position_from(read.checkpoint_place(), self.start.is_some());
+        let (owned, by) = self.store.check_owner_after(read, self.partition, self.epoch).await?;
+        Ok(decide_adoption(read.blob_version(), self.from, owned).map(|unwritten| match unwritten {
             Unwritten::Lost => AdoptOutcome::Lost { by },
-            Unwritten::Nothing => self.adopted(None, CheckpointRecord::default()),
+            Unwritten::Nothing => self.adoption_outcome(None, CheckpointRecord::default()),
         }))
     }
 }

@@ -8,56 +8,30 @@ use rand::rngs::StdRng;
 use tokio::time::{Instant, sleep_until};
 
 use super::GroupStore;
+use crate::backoff::{CountingBackoff, lengthen_wait};
 use crate::error::Error;
-use crate::lock::lock;
+use crate::util::lock;
 
-/// A wait that doubles with each failure in a row.
+/// When the attempts at an operation begin, until a moment if there is one.
 #[derive(Debug)]
-pub(crate) struct BackOff {
-    first: Duration,
-    longest: Duration,
-    failures: u32,
-}
-
-impl BackOff {
-    pub(crate) fn new(first: Duration, longest: Duration) -> Self {
-        Self { first, longest, failures: 0 }
-    }
-
-    /// Returns the wait before the next attempt: at least what the server asks for, and up to half longer by `chance`,
-    /// a number from 0 to 1, so that operations that failed together are not repeated together.
-    pub(crate) fn failed(&mut self, retry_after: Duration, chance: f64) -> Duration {
-        let wait = self.first.saturating_mul(2u32.saturating_pow(self.failures)).min(self.longest);
-        self.failures = self.failures.saturating_add(1);
-        wait.max(retry_after).mul_f64(1.0 + chance / 2.0)
-    }
-
-    pub(crate) fn succeeded(&mut self) {
-        self.failures = 0;
-    }
-}
-
-/// Attempts that may begin until a moment, if there is one.
-#[derive(Debug)]
-pub(crate) struct Attempts {
+pub(crate) struct RetrySchedule {
     lease_duration: Duration,
-    back_off: BackOff,
+    backoff: CountingBackoff,
     until: Option<Instant>,
     rng: Arc<Mutex<StdRng>>,
 }
 
-impl Attempts {
-    /// Creates the attempts of an operation that is repeated until this moment; without one, forever. The wait grows to
+impl RetrySchedule {
+    /// Creates the schedule of an operation that is repeated until this moment; without one, forever. The wait grows to
     /// a sixth of the lease duration, as long as that between two writes of a record in the steady state.
     pub(super) fn new(lease_duration: Duration, until: Option<Instant>, rng: Arc<Mutex<StdRng>>) -> Self {
         let first = (lease_duration / 16).min(Duration::from_secs(1));
-        let back_off = BackOff::new(first, lease_duration / 6);
-        Self { lease_duration, back_off, until, rng }
+        Self { lease_duration, backoff: CountingBackoff::new(first, lease_duration / 6), until, rng }
     }
 
     /// Returns until when attempts begin, if there is a limit.
     #[cfg(feature = "eventhubs")]
-    pub(crate) fn until(&self) -> Option<Instant> {
+    pub(crate) fn ends_at(&self) -> Option<Instant> {
         self.until
     }
 
@@ -68,7 +42,7 @@ impl Attempts {
         if !error.may_pass() || self.until.is_some_and(|until| until <= now) {
             return None;
         }
-        let next = now + pause_after(error, self.lease_duration, &mut self.back_off, &self.rng);
+        let next = now + pause_after(error, self.lease_duration, &mut self.backoff, &self.rng);
         Some(self.until.map_or(next, |until| next.min(until)))
     }
 
@@ -83,21 +57,26 @@ impl Attempts {
 }
 
 impl GroupStore {
-    /// Creates the attempts of an operation of this store; see [`Attempts::new`].
-    pub(crate) fn attempts(&self, until: Option<Instant>) -> Attempts {
-        Attempts::new(self.lease_durations().own, until, Arc::clone(&self.inner.rng))
+    /// Creates the schedule of an operation of this store; see [`RetrySchedule::new`].
+    pub(crate) fn retry_schedule(&self, until: Option<Instant>) -> RetrySchedule {
+        RetrySchedule::new(self.lease_durations().own, until, Arc::clone(&self.inner.rng))
     }
 
     /// Returns the wait after an operation that failed.
-    pub(crate) fn pause_after(&self, error: &Error, back_off: &mut BackOff) -> Duration {
-        pause_after(error, self.lease_durations().own, back_off, &self.inner.rng)
+    pub(crate) fn pause_after(&self, error: &Error, backoff: &mut CountingBackoff) -> Duration {
+        pause_after(error, self.lease_durations().own, backoff, &self.inner.rng)
     }
 }
 
 /// Returns the wait after an operation that failed. The wait that the server asks for counts up to the lease duration.
-fn pause_after(error: &Error, lease_duration: Duration, back_off: &mut BackOff, rng: &Mutex<StdRng>) -> Duration {
+fn pause_after(
+    error: &Error,
+    lease_duration: Duration,
+    backoff: &mut CountingBackoff,
+    rng: &Mutex<StdRng>,
+) -> Duration {
     let retry_after = error.retry_after().unwrap_or_default().min(lease_duration);
-    back_off.failed(retry_after, lock(rng).random_range(0.0..1.0))
+    lengthen_wait(backoff.next_wait().max(retry_after), lock(rng).random_range(0.0..1.0))
 }
 
 #[cfg(test)]
@@ -111,17 +90,6 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    #[test]
-    fn waits_double_up_to_a_limit_until_a_success() {
-        let mut back_off = BackOff::new(5 * SECOND, 30 * SECOND);
-        let waits: Vec<_> = (0..5).map(|_| back_off.failed(Duration::ZERO, 0.0).as_secs()).collect();
-        assert_eq!(waits, [5, 10, 20, 30, 30]);
-        assert_eq!(back_off.failed(40 * SECOND, 0.5), 50 * SECOND, "the server asks for more");
-        back_off.succeeded();
-        assert_eq!(back_off.failed(SECOND, 1.0), SECOND.mul_f64(7.5));
-        assert_eq!(BackOff::new(Duration::ZERO, SECOND).failed(Duration::ZERO, 1.0), Duration::ZERO);
-    }
-
     async fn store() -> GroupStore {
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
@@ -131,7 +99,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_last_attempt_begins_when_the_time_is_over() {
         let (store, began) = (store().await, Instant::now());
-        let mut attempts = store.attempts(Some(began + 20 * SECOND));
+        let mut attempts = store.retry_schedule(Some(began + 20 * SECOND));
         let error = Error::new(ErrorKind::Throttled { retry_after: Some(9 * SECOND) }, "busy");
         let mut times = Vec::new();
         while attempts.again_after(&error).await {
@@ -142,7 +110,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn errors_that_cannot_pass_are_not_retried() {
-        let mut attempts = store().await.attempts(None);
+        let mut attempts = store().await.retry_schedule(None);
         for (kind, again) in [
             (ErrorKind::Unavailable, true),
             (ErrorKind::Indeterminate, true),

@@ -1,6 +1,5 @@
 //! Describes a store, checks the settings, and makes the first request.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,27 +10,27 @@ use tokio::time::{Instant, sleep};
 use tracing::Instrument;
 
 #[cfg(feature = "eventhubs")]
-use super::attempts::Attempts;
+use super::attempts::RetrySchedule;
 use super::config::StoreConfig;
 use super::listing::ListingTimeouts;
 use super::outage::Outages;
-use super::partitions::Partitions;
 use super::rules::{CaseFacts, Choice, choose_case};
 use super::verify::{StorageCheck, StorageWarning};
-use super::{GroupStore, Inner, Records};
-use crate::blob::{Blob, BlobContainer, ListResult, ResponseInfo, within};
+use super::{GroupStore, Records, StoreInner};
+use crate::backoff::Backoff;
+use crate::blob::{Blob, BlobContainer, ListResult, ResponseInfo, limit_request};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
 use crate::codec::{self, BlobNames, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, Identity, Incarnation, NameCase, OwnerId};
-use crate::random::seeded;
+use crate::model::{ConsumerGroup, Identity, Incarnation, Moment, NameCase, OwnerId};
 use crate::telemetry::{self, StorageOperation, Telemetry};
+use crate::util::rng_from_seed;
 
 /// How often the first requests are sent: throttling or a restart of the storage must not end an instance that begins.
 const CONNECT_ATTEMPTS: u32 = 4;
 
-/// The wait before the second attempt; it doubles with each further one.
-const CONNECT_PAUSE: Duration = Duration::from_millis(250);
+/// The waits between these attempts.
+const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(1));
 
 /// Describes a [`GroupStore`]: its settings are a [`StoreConfig`]. Setters cannot fail; [`connect`](Self::connect) can.
 #[derive(Clone, Debug)]
@@ -72,7 +71,7 @@ impl GroupStoreBuilder {
     /// Describes the store of an operator, which is not an instance of the group: no other run has its owner id. It does
     /// not verify the storage, because it writes only what the operator requests.
     pub(crate) fn for_operator(mut self) -> Result<Self> {
-        let random = seeded(self.seed)?.next_u64();
+        let random = rng_from_seed(self.seed)?.next_u64();
         self.owner = OwnerId::new(format!("operator-{random:016x}"))?;
         self.operator = true;
         self.config.verify_storage = false;
@@ -108,11 +107,11 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// Creates the attempts of a connection; see [`Attempts::new`].
+    /// Creates the schedule of the attempts to connect; see [`RetrySchedule::new`].
     #[cfg(feature = "eventhubs")]
-    pub(crate) fn attempts(&self, until: Option<Instant>) -> Result<Attempts> {
-        let rng = Arc::new(Mutex::new(seeded(self.seed)?));
-        Ok(Attempts::new(self.config.lease_duration, until, rng))
+    pub(crate) fn retry_schedule(&self, until: Option<Instant>) -> Result<RetrySchedule> {
+        let rng = Arc::new(Mutex::new(rng_from_seed(self.seed)?));
+        Ok(RetrySchedule::new(self.config.lease_duration, until, rng))
     }
 
     /// Checks the settings, verifies the storage and lists the records of this owner's group, so that a wrong key, host or
@@ -132,7 +131,7 @@ impl GroupStoreBuilder {
     /// live owner in the other name case, or those in both: stop one of the applications. Otherwise the last error of the
     /// storage.
     pub async fn connect(self) -> Result<GroupStore> {
-        self.config.check()?;
+        self.config.check_settings()?;
         let request_timeout = self.config.effective_request_timeout();
         let telemetry = Telemetry::new(&self.group, &self.owner, self.config.lease_duration / 2);
         let span = telemetry.span().clone();
@@ -143,13 +142,16 @@ impl GroupStoreBuilder {
         let lease_clock = self.lease_clock.clone().unwrap_or_else(|| Arc::new(SystemLeaseClock::default()));
         let listing_timeouts = ListingTimeouts::new(request_timeout, self.config.lease_duration / 2);
         let first = self.first_look(&*lease_clock, &listing_timeouts).await?;
-        let mut rng = seeded(self.seed)?;
-        let incarnation = Incarnation::after(first.earlier.as_ref(), first.response.server_time, rng.next_u32());
+        let mut rng = rng_from_seed(self.seed)?;
+        let incarnation = Incarnation::new_after(first.earlier.as_ref(), first.response.server_time, rng.next_u32());
         let names = BlobNames::new(&self.group, first.name_case);
         let other_names = Some(BlobNames::new(&self.group, first.name_case.other())).filter(|other| *other != names);
-        let warnings =
-            if self.config.verify_storage { self.verify(&names, &mut rng, request_timeout).await? } else { Vec::new() };
-        let inner = Inner {
+        let warnings = if self.config.verify_storage {
+            self.verify_storage(&names, &mut rng, request_timeout).await?
+        } else {
+            Vec::new()
+        };
+        let inner = StoreInner {
             name_case: first.name_case,
             other_case_is_used: first.other_case_is_used,
             names,
@@ -166,16 +168,16 @@ impl GroupStoreBuilder {
             malformed: Default::default(),
             last_response: Mutex::new(first.response),
             latest_server_time: Mutex::new(first.response.server_time),
-            partitions: Partitions::default(),
+            partitions: Mutex::default(),
             lease_clock,
             rng: Arc::new(Mutex::new(rng)),
             telemetry,
             warnings,
-            balanced: AtomicBool::new(false),
+            balanced: Arc::default(),
         };
         let outages = Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now());
-        let (container, inner) = (self.container, Arc::new(inner));
-        Ok(GroupStore { container, inner, outages, operator: self.operator, hub_created_at: None })
+        let inner = Arc::new(inner);
+        Ok(GroupStore { container: self.container, inner, outages, operator: self.operator, hub_created_at: None })
     }
 
     /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the heartbeat of
@@ -184,23 +186,18 @@ impl GroupStoreBuilder {
         let lower = BlobNames::new(&self.group, NameCase::Lower);
         let verbatim = BlobNames::new(&self.group, NameCase::Verbatim);
         if lower == verbatim {
-            let listing = self.first_listing(lower.prefix(RecordKind::Ownership), timeouts).await?;
+            let listing = self.first_listing(lower.record_prefix(RecordKind::Ownership), timeouts).await?;
             // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
-            let heartbeats = self.listing(&lower.heartbeat(&self.owner), timeouts).await?.blobs;
+            let heartbeats = self.list_blobs(&lower.heartbeat_name(&self.owner), timeouts).await?.blobs;
             let blobs = [listing.blobs, heartbeats].concat();
             let earlier = self.latest_incarnation(&lower, &blobs);
             let name_case = self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower);
             return Ok(FirstLook { name_case, other_case_is_used: false, earlier, response: listing.response });
         }
         let in_lower = self.first_listing(lower.group_prefix(), timeouts).await?;
-        let in_verbatim = self.listing(verbatim.group_prefix(), timeouts).await?;
-        let facts = |names, listing: &ListResult| {
-            let now = lease_clock.now();
-            let moment_of = |blob: &Blob| now.saturating_sub(blob.response.received_at.elapsed());
-            Records::of(names, &listing.blobs, moment_of).0.facts(self.config.lease_durations(), now)
-        };
-        let of_lower = facts(&lower, &in_lower);
-        let of_verbatim = facts(&verbatim, &in_verbatim);
+        let in_verbatim = self.list_blobs(verbatim.group_prefix(), timeouts).await?;
+        let of_lower = self.case_facts(&lower, &in_lower.blobs, lease_clock.now());
+        let of_verbatim = self.case_facts(&verbatim, &in_verbatim.blobs, lease_clock.now());
         let name_case = self.choose_case(&of_lower, &of_verbatim)?;
         let (names, blobs, other) = match name_case {
             NameCase::Lower => (&lower, &in_lower.blobs, of_verbatim),
@@ -208,6 +205,13 @@ impl GroupStoreBuilder {
         };
         let earlier = self.latest_incarnation(names, blobs);
         Ok(FirstLook { name_case, other_case_is_used: other.has_records, earlier, response: in_verbatim.response })
+    }
+
+    /// Returns what the blobs under the names of one case show about it.
+    fn case_facts(&self, names: &BlobNames, blobs: &[Blob], now: Moment) -> CaseFacts {
+        let (records, _) =
+            Records::from_blobs(names, blobs, |blob| now.saturating_sub(blob.response.received_at.elapsed()));
+        records.case_facts(self.config.lease_durations(), now)
     }
 
     /// Chooses the name case by the records, and logs what may be wrong with it.
@@ -230,53 +234,60 @@ impl GroupStoreBuilder {
     /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
     /// exists, the credentials need no permission to create it.
     async fn first_listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
-        match self.listing(prefix, timeouts).await {
+        match self.list_blobs(prefix, timeouts).await {
             Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
             listed => return listed,
         }
         let timeout = self.config.effective_request_timeout();
-        with_retries(timeout, || within(timeout, "create container", self.container.create_container())).await?;
-        self.listing(prefix, timeouts).await
+        with_retries(timeout, || limit_request(timeout, "create container", self.container.create_container())).await?;
+        self.list_blobs(prefix, timeouts).await
     }
 
     /// Lists blobs. A listing that times out gets more time when it is repeated, as in a running store.
-    async fn listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
-        let list = || async {
-            let limit = timeouts.of(prefix);
+    async fn list_blobs(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
+        with_retries(self.config.effective_request_timeout(), || async {
+            let limit = timeouts.timeout_of(prefix);
             let began = Instant::now();
-            let listed = within(limit, StorageOperation::List.as_str(), self.container.list(prefix)).await;
-            timeouts.ended(prefix, began.elapsed(), listed.is_ok());
+            let listed = limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix)).await;
+            timeouts.record_end(prefix, began.elapsed(), listed.is_ok());
             listed
-        };
-        with_retries(self.config.effective_request_timeout(), list).await
+        })
+        .await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
     /// nothing, or whose leases its heartbeat keeps alive, may be recorded only there.
     fn latest_incarnation(&self, names: &BlobNames, blobs: &[Blob]) -> Option<Incarnation> {
-        let heartbeat = names.heartbeat(&self.owner);
+        let heartbeat = names.heartbeat_name(&self.owner);
         let recorded = blobs.iter().filter_map(|blob| {
             if blob.name == heartbeat {
                 return codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata).0.incarnation;
             }
-            let is_ownership = blob.name.starts_with(names.prefix(RecordKind::Ownership));
+            let is_ownership = blob.name.starts_with(names.record_prefix(RecordKind::Ownership));
             let (record, _) = is_ownership.then(|| codec::decode_ownership(&blob.name, &blob.metadata))?;
             record.incarnation.filter(|_| record.owner.as_ref() == Some(&self.owner))
         });
-        recorded.filter(|incarnation| incarnation.began().is_some()).max()
+        recorded.filter(|incarnation| incarnation.start_time().is_some()).max()
     }
 
-    async fn verify(&self, names: &BlobNames, rng: &mut StdRng, timeout: Duration) -> Result<Vec<StorageWarning>> {
+    async fn verify_storage(
+        &self,
+        names: &BlobNames,
+        rng: &mut StdRng,
+        timeout: Duration,
+    ) -> Result<Vec<StorageWarning>> {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
-        let check = || {
-            let name = names.verify(&self.owner, rng.next_u64());
+        let warnings = with_retries(timeout, || {
+            let name = names.verification_name(&self.owner, rng.next_u64());
             let container = &*self.container;
             let wall_clock = wall_clock.as_deref();
             async move {
-                StorageCheck { container, prefix: names.verify_prefix(), name: &name, timeout }.run(wall_clock).await
+                StorageCheck { container, prefix: names.verification_prefix(), name: &name, timeout }
+                    .run(wall_clock)
+                    .await
             }
-        };
-        let warnings = with_retries(timeout, check).await?;
+        })
+        .await?;
         for warning in &warnings {
             telemetry::storage_warning(&warning.advice());
         }
@@ -300,16 +311,14 @@ async fn with_retries<T, F>(longest_wait: Duration, mut attempt: impl FnMut() ->
 where
     F: Future<Output = Result<T>>,
 {
-    let mut pause = CONNECT_PAUSE;
-    for _ in 1..CONNECT_ATTEMPTS {
+    for failures in 0..CONNECT_ATTEMPTS - 1 {
         let error = match attempt().await {
             Err(error) if error.may_pass() => error,
             settled => return settled,
         };
-        let wait = error.retry_after().unwrap_or_default().min(longest_wait).max(pause);
+        let wait = error.retry_after().unwrap_or_default().min(longest_wait).max(CONNECT_BACKOFF.wait_after(failures));
         telemetry::connect_failed(&error, wait);
         sleep(wait).await;
-        pause *= 2;
     }
     attempt().await
 }

@@ -1,22 +1,21 @@
-//! Checkpoints: one write under the version of the last one.
+//! Checkpoints: one write under the version of the last one. Initial checkpoints, which record a start position before
+//! any instance owns the partition. Repairs, which change the position of an adopted checkpoint without any progress.
 //!
 //! The fence is the ETag of the checkpoint blob. The owner that wins a partition rewrites the blob (*adopts* it), so
 //! that a checkpoint under an older ETag is rejected.
 
 use std::cmp::Ordering;
 
-use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::GroupStore;
 use super::adopt::Adoption;
-use super::checkpoint_read::CheckpointRead;
-use super::rules::{Checkpointed, Next, Place, WriteCondition, checkpointing};
-use super::settle::ConditionalWrite;
+use super::rules::{CheckpointPlace, Checkpointed, SettleStep, WriteCondition, decide_checkpoint};
+use super::settle::{ConditionalWrite, is_ambiguous};
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, OwnerId, Position};
+use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
 use crate::telemetry::StorageOperation;
 
 /// The outcome of a checkpoint.
@@ -34,6 +33,16 @@ pub enum CheckpointOutcome {
         /// partition again in the meantime.
         by: Option<OwnerId>,
     },
+}
+
+/// The outcome of [`GroupStore::init_checkpoint`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InitOutcome {
+    /// The start is recorded.
+    Written,
+    /// The partition has a checkpoint, or another start. Nothing was written.
+    Exists,
 }
 
 impl GroupStore {
@@ -62,32 +71,89 @@ impl GroupStore {
         position: &Position,
         deadline: Option<Instant>,
     ) -> Result<CheckpointOutcome> {
-        if Place::of(&adoption.record).compared_with(position.sequence_number).is_some_and(Ordering::is_ge) {
+        if CheckpointPlace::from_record(&adoption.record)
+            .compare_with(position.sequence_number)
+            .is_some_and(Ordering::is_ge)
+        {
             return Ok(CheckpointOutcome::Superseded);
         }
-        let guard = self.acquire(RecordKind::Checkpoint, &adoption.partition).await;
+        let guard = self.acquire_record(RecordKind::Checkpoint, &adoption.partition).await;
         if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
-        self.settle(&mut CheckpointWrite { store: self, adoption, position, deadline }).await
+        self.settle_write(&mut CheckpointWrite { store: self, adoption, position, deadline }).await
     }
 
-    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
-    /// an initial checkpoint.
-    pub(super) fn checkpoint_record(
-        &self,
-        position: &Position,
-        last: &CheckpointRecord,
-        hub_created_at: Option<OffsetDateTime>,
-    ) -> CheckpointRecord {
-        CheckpointRecord {
-            sequence_number: Some(position.sequence_number),
-            offset: Some(position.offset.clone()),
-            owner: Some(self.identity().owner.clone()),
-            updated_at: self.server_time().replace_nanosecond(0).ok(),
-            initial: false,
-            hub_created_at,
-            ..last.clone()
+    /// Writes an initial checkpoint if there is none, whether the partition is owned or not. Never changes an existing
+    /// checkpoint. Returns [`InitOutcome::Written`] if the initial checkpoint is stored, [`InitOutcome::Exists`] if
+    /// there is another one.
+    ///
+    /// For a group that starts at the latest event: its first instance writes the initial checkpoints of all partitions
+    /// at once, so that instances that claim a partition later do not skip the events in between. The record is
+    /// [marked](CheckpointRecord::initial) as initial, and the first checkpoint of any owner replaces it. So an owner
+    /// that started elsewhere before, without recording that, loses nothing, although its checkpoint may be at a
+    /// smaller position.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Contended`] if other writers kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
+    /// outcome is unknown, otherwise the error of the storage. Repeat the call until it
+    /// succeeds.
+    pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
+        let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
+        let record = self.initial_record(position, &CheckpointRecord::default());
+        self.settle_write(&mut InitWrite { store: self, partition, record }).await
+    }
+
+    /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
+    /// processing cannot continue. It is fenced like any checkpoint of the adoption. Together with the adoption before
+    /// it, this is the only way to move a checkpoint backward.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; otherwise the error of the
+    /// storage. Adopt again, and check the record.
+    #[doc(alias = "rewind")]
+    pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
+        let record = self.checkpoint_record(place, &adoption.record, adoption.hub_created_at);
+        self.rewrite_adopted(adoption, record).await
+    }
+
+    /// Rewrites the position of an adopted checkpoint, where `place` is the position at which reading continues in any
+    /// case, with the creation of the event hub. The rest of the record stays as it is. It is fenced like any checkpoint of
+    /// the adoption.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if anything was written since the adoption, or may have been; otherwise the error of the
+    /// storage. The adoption remains valid: its next checkpoint finds out what is recorded. So processing can continue.
+    pub(crate) async fn repair_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
+        let record = CheckpointRecord {
+            sequence_number: Some(place.sequence_number),
+            offset: Some(place.offset.clone()),
+            hub_created_at: adoption.hub_created_at,
+            ..adoption.record.clone()
+        };
+        self.rewrite_adopted(adoption, record).await
+    }
+
+    /// Writes once, under the version of the adoption. The write is never repeated: after a write without a response,
+    /// only a new adoption can find out what is recorded.
+    async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {
+        let guard = self.acquire_record(RecordKind::Checkpoint, &adoption.partition).await;
+        if guard.state.may_be_superseded(adoption.epoch) {
+            return Err(conflict_error(adoption));
+        }
+        let name = self.inner.names.record_name(RecordKind::Checkpoint, &adoption.partition);
+        let under = adoption.etag.clone().into();
+        match self.write_blob(StorageOperation::Adopt, &name, &codec::encode_checkpoint(&record), &under).await {
+            Ok(written) => {
+                adoption.etag = Some(written.etag);
+                adoption.record = record;
+                Ok(())
+            }
+            Err(error) if is_ambiguous(&error) => Err(conflict_error(adoption).with_source(error)),
+            Err(error) => Err(error),
         }
     }
 }
@@ -102,11 +168,11 @@ struct CheckpointWrite<'a> {
 impl ConditionalWrite for CheckpointWrite<'_> {
     type Outcome = CheckpointOutcome;
 
-    fn operation(&self) -> StorageOperation {
+    fn storage_operation(&self) -> StorageOperation {
         StorageOperation::Checkpoint
     }
 
-    fn subject(&self) -> String {
+    fn record_label(&self) -> String {
         format!("the checkpoint of partition {}", self.adoption.partition)
     }
 
@@ -115,28 +181,32 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     /// Without a version, nothing fences this owner yet.
-    async fn begin(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
+    async fn first_step(&mut self) -> Result<SettleStep<ETag, CheckpointOutcome>> {
         match self.adoption.etag.clone() {
-            Some(last) => Ok(Next::Write(WriteCondition::IfMatch(last))),
-            None => self.look().await,
+            Some(last) => Ok(SettleStep::Write(WriteCondition::IfMatch(last))),
+            None => self.read_next_step().await,
         }
     }
 
-    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {
+    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {
         let Adoption { partition, record, hub_created_at, .. } = &*self.adoption;
-        let name = self.store.inner.names.of(RecordKind::Checkpoint, partition);
+        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, partition);
         let record = self.store.checkpoint_record(self.position, record, *hub_created_at);
-        let written =
-            self.store.write(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), under).await?;
-        (self.adoption.etag, self.adoption.record) = (Some(written.etag), record);
+        let written = self
+            .store
+            .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), under)
+            .await?;
+        self.adoption.etag = Some(written.etag);
+        self.adoption.record = record;
         Ok(CheckpointOutcome::Written)
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, CheckpointOutcome>> {
+    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, CheckpointOutcome>> {
         let Adoption { partition, epoch, .. } = &*self.adoption;
         let read = self.store.read_checkpoint(partition).await?;
-        let (owned, by) = self.store.is_owned_after(&read, partition, *epoch).await?;
-        let next = checkpointing(read.version().zip(read.place()), owned, self.position.sequence_number);
+        let (owned, by) = self.store.check_owner_after(&read, partition, *epoch).await?;
+        let next =
+            decide_checkpoint(read.blob_version().zip(read.checkpoint_place()), owned, self.position.sequence_number);
         if owned {
             self.adoption.take_over(read);
         }
@@ -147,17 +217,88 @@ impl ConditionalWrite for CheckpointWrite<'_> {
         }))
     }
 
-    fn contended(&self) -> Error {
+    fn contention_error(&self) -> Error {
         let other = self.adoption.record.owner.as_ref().map_or("without an owner id", OwnerId::as_str);
-        Error::new(ErrorKind::Contended, format!("another writer ({other}) keeps overwriting {}", self.subject()))
+        Error::new(ErrorKind::Contended, format!("another writer ({other}) keeps overwriting {}", self.record_label()))
     }
 }
 
-impl Adoption {
-    /// Makes the blob as it is now the last one that was written, including its position.
-    fn take_over(&mut self, read: CheckpointRead) {
-        let (record, etag) = read.into_found().map(|(record, blob)| (record, blob.etag)).unzip();
-        self.record = record.unwrap_or_default();
-        self.etag = etag;
+struct InitWrite<'a> {
+    store: &'a GroupStore,
+    partition: &'a PartitionId,
+    record: CheckpointRecord,
+}
+
+impl ConditionalWrite for InitWrite<'_> {
+    type Outcome = InitOutcome;
+
+    fn storage_operation(&self) -> StorageOperation {
+        StorageOperation::Checkpoint
+    }
+
+    fn record_label(&self) -> String {
+        format!("the initial checkpoint of partition {}", self.partition)
+    }
+
+    async fn first_step(&mut self) -> Result<SettleStep<ETag, InitOutcome>> {
+        Ok(SettleStep::Write(WriteCondition::Create))
+    }
+
+    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<InitOutcome> {
+        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
+        self.store
+            .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under)
+            .await?;
+        Ok(InitOutcome::Written)
+    }
+
+    fn contention_error(&self) -> Error {
+        Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.record_label()))
+    }
+
+    /// An existing checkpoint is never changed.
+    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, InitOutcome>> {
+        let read = self.store.read_checkpoint(self.partition).await?;
+        let Some((found, _)) = read.record_and_blob() else { return Ok(SettleStep::Write(WriteCondition::Create)) };
+        // A request whose response was lost may have written it, or an earlier call.
+        let is_same_start = found.owner == self.record.owner
+            && found.sequence_number == self.record.sequence_number
+            && found.offset == self.record.offset;
+        Ok(SettleStep::Done(if is_same_start { InitOutcome::Written } else { InitOutcome::Exists }))
+    }
+}
+
+fn conflict_error(adoption: &Adoption) -> Error {
+    let message = format!("the checkpoint of partition {} was written in the meantime", adoption.partition);
+    Error::new(ErrorKind::Conflict, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::{ConsumerGroup, OwnerId, PartitionId};
+    use crate::store::{AdoptOutcome, Claim, ClaimOutcome};
+
+    #[tokio::test]
+    async fn a_repair_of_an_earlier_epoch_is_rejected() {
+        let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
+        let builder = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("a").unwrap());
+        let store = builder.connect().await.unwrap();
+        let partition = PartitionId::from(0);
+        let place = |sequence_number| Position { sequence_number, offset: "-1".into() };
+        let won = store.claim(&Claim::unowned(partition.clone())).await;
+        let ClaimOutcome::Won(lease) = won else { panic!("{won:?}") };
+        let adopted = store.adopt(&partition, lease.epoch(), Some(&place(-1))).await.unwrap();
+        let AdoptOutcome::Adopted(mut adoption) = adopted else { panic!("{adopted:?}") };
+        store.repair_checkpoint(&mut adoption, &place(4)).await.unwrap();
+        assert_eq!((adoption.record().sequence_number, adoption.record().initial), (Some(4), true));
+        let seen = store.list_ownerships().await.unwrap().records.remove(0);
+        let _ = store.claim(&Claim::over(&seen)).await;
+        let rejected = store.repair_checkpoint(&mut adoption, &place(5)).await.unwrap_err();
+        assert_eq!(rejected.kind(), ErrorKind::Conflict);
+        assert_eq!(store.list_checkpoints().await.unwrap().records[0].record.sequence_number, Some(4));
     }
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::model::{BlobNameCase, LeaseDurations};
-use crate::setters::setters;
+use crate::util::setters;
 
 /// How a [`GroupStore`](super::GroupStore) works with the records of its consumer group.
 ///
@@ -115,8 +115,9 @@ impl StoreConfig {
         LeaseDurations::new(self.lease_duration, self.foreign_lease_duration)
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
-        let (lease, foreign) = (self.lease_duration, self.foreign_lease_duration);
+    pub(crate) fn check_settings(&self) -> Result<()> {
+        let lease = self.lease_duration;
+        let foreign = self.foreign_lease_duration;
         for (setter, duration) in [("with_lease_duration", lease), ("with_foreign_lease_duration", foreign)] {
             if duration < LeaseDurations::SHORTEST {
                 return Err(Error::config(format!(
@@ -150,13 +151,13 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn refused(config: &StoreConfig) -> String {
-        config.check().unwrap_err().to_string()
+        config.check_settings().unwrap_err().to_string()
     }
 
     #[test]
     fn defaults_are_accepted() {
         let config = StoreConfig::default();
-        config.check().unwrap();
+        config.check_settings().unwrap();
         assert_eq!(config.effective_request_timeout(), 5 * SECOND);
         assert_eq!(config.with_lease_duration(8 * SECOND).effective_request_timeout(), 2 * SECOND);
     }

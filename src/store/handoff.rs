@@ -8,7 +8,7 @@
 //! release is reserved for the requesting instance.
 
 pub use super::rules::{Handoff, HandoffRequestOutcome, HandoffStatus};
-use super::rules::{HandoffView, Next, WriteCondition, requesting_handoff};
+use super::rules::{HandoffView, SettleStep, WriteCondition, decide_handoff_request};
 use super::settle::ConditionalWrite;
 use super::{Claim, GroupStore, Ownership};
 use crate::blob::{ETag, Metadata};
@@ -31,10 +31,10 @@ impl GroupStore {
     /// unknown. The request may have been written: then the partition will be reserved for
     /// this owner for a while when it is released. Plan again in the next cycle.
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
-        let (partition, now) = (seen.partition.clone(), self.lease_clock_now());
-        let handoff = Handoff::requested(partition, &seen.record, self.lease_durations(), now);
+        let now = self.lease_clock_now();
+        let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_durations(), now);
         let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
-        let _guard = self.acquire(RecordKind::Ownership, &seen.partition).await;
+        let _guard = self.acquire_record(RecordKind::Ownership, &seen.partition).await;
         Ok(self.ensure_requested(&mut handoff).await?.map(|()| handoff))
     }
 
@@ -46,7 +46,7 @@ impl GroupStore {
     /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a request had to
     /// be written again and the outcome is unknown. Nothing is decided: poll again.
     pub async fn poll_handoff(&self, handoff: &mut Handoff) -> Result<HandoffStatus<Claim>> {
-        let _guard = self.acquire(RecordKind::Ownership, &handoff.partition().clone()).await;
+        let _guard = self.acquire_record(RecordKind::Ownership, &handoff.partition().clone()).await;
         let Some((seen, _, view)) = self.view_of(handoff).await? else { return Ok(HandoffStatus::Canceled) };
         Ok(match handoff.poll(Some((seen, view)), self.lease_clock_now(), self.request_timeout()) {
             HandoffStatus::Pending if handoff.is_erased(view) => match self.ensure_requested(handoff).await? {
@@ -59,7 +59,8 @@ impl GroupStore {
 
     /// Writes the request until it is known whether the record contains it.
     async fn ensure_requested(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
-        let outcome = self.settle(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
+        let outcome =
+            self.settle_write(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
         if outcome == HandoffRequestOutcome::Requested(()) {
             handoff.renewed(self.lease_clock_now());
         }
@@ -67,14 +68,13 @@ impl GroupStore {
     }
 
     async fn view_of(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
-        let name = self.inner.names.of(RecordKind::Ownership, handoff.partition());
-        let Some(blob) = self.read(&name).await? else { return Ok(None) };
-        let seen = self.ownership(handoff.partition().clone(), &blob).0;
-        let at = |age| HandoffView::at(&seen.record, age, handoff, &self.identity().owner);
-        let view = match at(seen.age) {
-            HandoffView::NotRequested { .. } => at(self.lease_age_of(&seen.record, seen.age).await?),
-            view => view,
-        };
+        let name = self.inner.names.record_name(RecordKind::Ownership, handoff.partition());
+        let Some(blob) = self.read_blob(&name).await? else { return Ok(None) };
+        let seen = self.decode_ownership(handoff.partition().clone(), &blob).0;
+        let mut view = HandoffView::from_record(&seen.record, seen.age, handoff, &self.identity().owner);
+        if let HandoffView::NotRequested { age, .. } = &mut view {
+            *age = self.lease_age_of(&seen.record, seen.age).await?;
+        }
         Ok(Some((seen, blob.metadata, view)))
     }
 }
@@ -89,27 +89,27 @@ struct HandoffRequestWrite<'a> {
 impl ConditionalWrite for HandoffRequestWrite<'_> {
     type Outcome = HandoffRequestOutcome<()>;
 
-    fn operation(&self) -> StorageOperation {
+    fn storage_operation(&self) -> StorageOperation {
         StorageOperation::RequestHandoff
     }
 
-    fn subject(&self) -> String {
+    fn record_label(&self) -> String {
         format!("the ownership record of partition {}", self.handoff.partition())
     }
 
-    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
-        let name = self.store.inner.names.of(RecordKind::Ownership, self.handoff.partition());
+    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
+        let name = self.store.inner.names.record_name(RecordKind::Ownership, self.handoff.partition());
         let metadata = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
-        self.store.write(StorageOperation::RequestHandoff, &name, &metadata, under).await?;
+        self.store.write_blob(StorageOperation::RequestHandoff, &name, &metadata, under).await?;
         Ok(HandoffRequestOutcome::Requested(()))
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, HandoffRequestOutcome<()>>> {
+    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, HandoffRequestOutcome<()>>> {
         let found = self.store.view_of(self.handoff).await?;
         let view = found.map(|(seen, metadata, view)| {
             self.metadata = metadata;
             (seen.etag, view)
         });
-        Ok(requesting_handoff(view, self.handoff.lease_duration()))
+        Ok(decide_handoff_request(view, self.handoff.lease_duration()))
     }
 }

@@ -28,8 +28,7 @@ impl Claim {
     /// in the record.
     #[must_use]
     pub fn over(seen: &Ownership) -> Self {
-        let over = Some(Box::new(seen.clone()));
-        Self { over, load: seen.record.load, ..Self::unowned(seen.partition.clone()) }
+        Self { over: Some(Box::new(seen.clone())), load: seen.record.load, ..Self::unowned(seen.partition.clone()) }
     }
 
     /// Returns the same claim with the load of the partition, as its last owner measured it.
@@ -134,7 +133,8 @@ impl Lease {
     /// expired.
     #[must_use]
     pub fn without_handoff_request(mut self) -> Self {
-        (self.record.handoff_to, self.record.operator) = (None, None);
+        self.record.handoff_to = None;
+        self.record.operator = None;
         self
     }
 
@@ -142,7 +142,8 @@ impl Lease {
     /// again after its restart.
     #[must_use]
     pub fn kept(mut self) -> Self {
-        (self.record.away, self.rewrite) = (true, true);
+        self.record.away = true;
+        self.rewrite = true;
         self
     }
 
@@ -152,7 +153,8 @@ impl Lease {
     /// another instance may be about to take the partition over by the record as it is.
     #[must_use]
     pub fn forcing_rewrite(mut self, scope: LeaseScope) -> Self {
-        (self.record.scope, self.rewrite) = (scope, true);
+        self.record.scope = scope;
+        self.rewrite = true;
         self
     }
 

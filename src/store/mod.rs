@@ -17,31 +17,21 @@ mod adopt;
 mod attempts;
 mod builder;
 mod checkpoint;
-mod checkpoint_read;
 mod config;
-mod declare_dead;
-mod deletion;
+mod exclusion;
 pub mod handoff;
-mod heartbeat;
-mod init_checkpoint;
 mod lease;
-mod listed;
 mod listing;
-mod malformed;
 pub mod membership;
-mod name_case;
-mod only_loop;
 mod outage;
 mod ownership;
-mod partitions;
 mod records;
-mod repair;
 #[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 pub(crate) mod rules;
 mod settle;
 mod verify;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -51,38 +41,32 @@ use rand::Rng;
 use rand::rngs::StdRng;
 use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, take_unwritable, within};
+use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, limit_request, take_unwritable};
 use crate::clock::LeaseClock;
 pub use crate::codec::MalformedRecord;
 use crate::codec::{self, BlobNames, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
 use crate::model::{ConsumerGroup, Identity, Moment, OwnerId, PartitionId};
 use crate::telemetry::Telemetry;
+use crate::util::lock;
 
 pub use adopt::{AdoptOutcome, Adoption};
 #[cfg(feature = "eventhubs")]
-pub(crate) use attempts::Attempts;
-pub(crate) use attempts::BackOff;
+pub(crate) use attempts::RetrySchedule;
 pub use builder::GroupStoreBuilder;
-pub use checkpoint::CheckpointOutcome;
+pub use checkpoint::{CheckpointOutcome, InitOutcome};
 pub use config::StoreConfig;
-pub use deletion::RecordName;
-pub use init_checkpoint::InitOutcome;
+pub(crate) use exclusion::LoopPermit;
+use exclusion::{KnownPartition, OperationGuard};
 pub use lease::{Claim, Lease};
-use listed::checkpoint_listed;
-pub(crate) use listed::ownership_listed;
-pub use listed::{Checkpoint, Listing};
-use listing::ListingTimeouts;
-use malformed::Malformed;
-pub(crate) use only_loop::LoopPermit;
+pub use listing::{Checkpoint, Listing};
+use listing::{ListingTimeouts, MalformedLog};
+pub(crate) use listing::{Records, ownership_from_blob};
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
-use partitions::{OperationGuard, Partitions};
-pub(crate) use records::Records;
+pub use records::RecordName;
 use rules::WriteCondition;
 pub(crate) use rules::{CaseConflict, time_to_next_look};
 pub use verify::StorageWarning;
@@ -114,7 +98,7 @@ pub use crate::telemetry::{RequestCounts, StorageOperation, StorageOutcome};
 #[derive(Clone, Debug)]
 pub struct GroupStore {
     container: Arc<dyn BlobContainer>,
-    inner: Arc<Inner>,
+    inner: Arc<StoreInner>,
     outages: Outages,
     /// It acts for an operator, which is not an instance of the group.
     operator: bool,
@@ -123,7 +107,7 @@ pub struct GroupStore {
 }
 
 #[derive(Debug)]
-struct Inner {
+struct StoreInner {
     name_case: NameCase,
     /// Whether the group had records in the other case when this store connected.
     other_case_is_used: bool,
@@ -140,17 +124,17 @@ struct Inner {
     /// One semaphore per kind of record: operations that hang on one kind must not delay those on the other.
     permits: [Semaphore; 2],
     /// Per kind of listing.
-    malformed: [Malformed; 3],
+    malformed: [MalformedLog; 3],
     last_response: Mutex<ResponseInfo>,
     /// The latest server time of all responses, error responses included.
     latest_server_time: Mutex<OffsetDateTime>,
-    partitions: Partitions,
+    partitions: Mutex<HashMap<PartitionId, Arc<KnownPartition>>>,
     lease_clock: Arc<dyn LeaseClock>,
     rng: Arc<Mutex<StdRng>>,
     telemetry: Telemetry,
     warnings: Vec<StorageWarning>,
     /// Whether a balancing loop uses this store.
-    balanced: AtomicBool,
+    balanced: Arc<AtomicBool>,
 }
 
 impl GroupStore {
@@ -226,7 +210,7 @@ impl GroupStore {
     /// Returns how many requests have ended, by operation and outcome.
     #[must_use]
     pub fn request_counts(&self) -> RequestCounts {
-        self.inner.telemetry.requests().read()
+        self.inner.telemetry.requests().current_counts()
     }
 
     /// Returns the time of the clock that measures [lease ages](Lease::valid_from). Only differences are meaningful.
@@ -248,82 +232,8 @@ impl GroupStore {
         &self.inner.warnings
     }
 
-    /// Reads the ownership of every partition that has a record.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
-    pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
-        self.list(RecordKind::Ownership, |partition, blob| self.ownership(partition, blob)).await
-    }
-
-    /// Reads the checkpoint of every partition that has one.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BlobContainer`]. A malformed blob is not an error; see [`Listing::malformed`].
-    pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
-        self.list(RecordKind::Checkpoint, checkpoint_listed).await
-    }
-
-    /// Reads the checkpoint of one partition; returns `None` if it has none.
-    ///
-    /// # Errors
-    ///
-    /// Those of [`BlobContainer`]. A malformed record is not an error: its unreadable fields are empty, and it is logged.
-    pub async fn checkpoint_of(&self, partition: &PartitionId) -> Result<Option<Checkpoint>> {
-        let blob = self.read(&self.inner.names.of(RecordKind::Checkpoint, partition)).await?;
-        Ok(blob.map(|blob| {
-            let (etag, last_modified) = (blob.etag.clone(), blob.last_modified);
-            let written_number = codec::written_number(&blob.metadata);
-            let (record, _) = checkpoint_read::decoded(self.telemetry(), blob);
-            Checkpoint { partition: partition.clone(), record, etag, last_modified, written_number }
-        }))
-    }
-
-    async fn list<T>(
-        &self,
-        kind: RecordKind,
-        decode: impl Fn(PartitionId, &Blob) -> (T, Option<MalformedRecord>),
-    ) -> Result<Listing<T>> {
-        let names = &self.inner.names;
-        let (listing, versions) = self
-            .list_below(names.prefix(kind), |blob| {
-                names.partition(kind, &blob.name).map(|partition| decode(partition, blob))
-            })
-            .await?;
-        self.inner.malformed[kind as usize].report(self.telemetry(), &listing.malformed, versions);
-        Ok(listing)
-    }
-
-    /// Returns the listing and the versions of the malformed blobs in it.
-    async fn list_below<T>(
-        &self,
-        prefix: &str,
-        decode: impl Fn(&Blob) -> Result<(T, Option<MalformedRecord>), MalformedRecord>,
-    ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
-        let blobs = self.list_blobs(prefix).await?;
-        let mut listing = Listing { records: Vec::with_capacity(blobs.len()), malformed: Vec::new() };
-        let mut versions = HashSet::new();
-        for blob in &blobs {
-            if listing.add(decode(blob)) {
-                versions.insert((blob.name.clone(), blob.etag.clone()));
-            }
-        }
-        Ok((listing, versions))
-    }
-
-    async fn list_blobs(&self, prefix: &str) -> Result<Vec<Blob>> {
-        let (limit, began) = (self.inner.listing_timeouts.of(prefix), Instant::now());
-        let list = self.send_within(limit, StorageOperation::List, self.container.list(prefix)).await;
-        self.inner.listing_timeouts.ended(prefix, began.elapsed(), list.is_ok());
-        let list = list?;
-        self.note(list.response);
-        Ok(list.blobs)
-    }
-
-    fn ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<MalformedRecord>) {
-        ownership_listed(partition, blob, self.moment_of(blob))
+    fn decode_ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<MalformedRecord>) {
+        ownership_from_blob(partition, blob, self.moment_of(blob))
     }
 
     /// Returns when the response that contained a blob arrived, on the lease clock.
@@ -334,11 +244,10 @@ impl GroupStore {
     /// Returns the current server time, estimated from the last response and the local monotonic clock.
     #[must_use]
     pub fn server_time(&self) -> OffsetDateTime {
-        let last = *lock(&self.inner.last_response);
-        last.server_time_now()
+        lock(&self.inner.last_response).server_time_now()
     }
 
-    fn note(&self, response: ResponseInfo) {
+    fn note_response(&self, response: ResponseInfo) {
         *lock(&self.inner.last_response) = response;
         self.note_time(response.server_time);
     }
@@ -348,7 +257,7 @@ impl GroupStore {
         *latest = server_time.max(*latest);
     }
 
-    pub(crate) fn random(&self) -> u64 {
+    pub(crate) fn next_random(&self) -> u64 {
         lock(&self.inner.rng).next_u64()
     }
 
@@ -367,25 +276,34 @@ impl GroupStore {
         &self.outages
     }
 
-    async fn write(
+    pub(crate) fn loop_permit(&self) -> Result<LoopPermit> {
+        LoopPermit::take(&self.inner.balanced).ok_or_else(|| {
+            Error::config(format!(
+                "another load-balancing loop or processor uses this store or a clone of it, as owner {}: the two would take \
+                 partitions from each other. Connect a store for each, with its own owner id, or stop the other one first",
+                self.identity().owner
+            ))
+        })
+    }
+
+    async fn write_blob(
         &self,
         operation: StorageOperation,
         name: &str,
         metadata: &Metadata,
         condition: &WriteCondition<ETag>,
     ) -> Result<WriteResult> {
-        let condition = condition.into();
-        let written = self.send(operation, self.container.write(name, metadata, &condition)).await?;
-        self.note(written.response);
+        let written = self.send(operation, self.container.write(name, metadata, &condition.into())).await?;
+        self.note_response(written.response);
         Ok(written)
     }
 
     /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them, because
     /// the blob is usually written back with all its keys.
-    async fn read(&self, name: &str) -> Result<Option<Blob>> {
+    async fn read_blob(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(StorageOperation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
-                self.note(blob.response);
+                self.note_response(blob.response);
                 for rejected in take_unwritable(&mut blob.metadata) {
                     let problem = format!("has a value that cannot be written back and is dropped: {rejected}");
                     self.telemetry().malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
@@ -399,13 +317,13 @@ impl GroupStore {
 
     /// Reads an ownership. An HTTP client may drop header values that are not ASCII, such as an owner id of another SDK;
     /// a listing has them. So a record without an owner id is read again from a listing.
-    async fn read_owned(&self, name: &str) -> Result<Option<Blob>> {
-        let read = self.read(name).await?;
+    async fn read_ownership_blob(&self, name: &str) -> Result<Option<Blob>> {
+        let read = self.read_blob(name).await?;
         if read.as_ref().is_none_or(|blob| codec::names_owner(&blob.metadata)) {
             return Ok(read);
         }
         let list = self.send(StorageOperation::List, self.container.list(name)).await?;
-        self.note(list.response);
+        self.note_response(list.response);
         Ok(list.blobs.into_iter().find(|blob| blob.name == name))
     }
 
@@ -423,18 +341,22 @@ impl GroupStore {
         let counted = self.inner.telemetry.requests().start(operation);
         // The backend may log, and the caller may be outside of the span.
         let request = request.instrument(self.telemetry().span().clone());
-        let response = within(limit, operation.as_str(), request).await;
-        observed.answered(counted.completed(&response));
+        let response = limit_request(limit, operation.as_str(), request).await;
+        observed.record_outcome(counted.finish(&response));
         response.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
         response
+    }
+
+    fn state_of_partition(&self, partition: &PartitionId) -> Arc<KnownPartition> {
+        Arc::clone(lock(&self.inner.partitions).entry(partition.clone()).or_default())
     }
 
     /// Waits until an operation on one record may start: first for other operations on the same record, then for a
     /// permit. The operation's time limit begins when this returns, because with many partitions and a slow storage a
     /// renewal would otherwise time out before it is sent.
-    async fn acquire(&self, kind: RecordKind, partition: &PartitionId) -> OperationGuard<'_> {
-        let state = self.inner.partitions.state(partition);
-        let alone = state.alone(kind).await;
+    async fn acquire_record(&self, kind: RecordKind, partition: &PartitionId) -> OperationGuard<'_> {
+        let state = self.state_of_partition(partition);
+        let alone = Arc::clone(&state.alone[kind as usize]).lock_owned().await;
         // The semaphore is never closed.
         let permit = self.inner.permits[kind as usize].acquire().await.ok();
         OperationGuard { state, _alone: alone, _permit: permit }

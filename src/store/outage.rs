@@ -3,12 +3,12 @@
 //! The cause that stops the requests of this instance may stop those of other instances. After an outage, owners that
 //! could not renew get time to do so before they count as expired.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::lock::lock;
 use crate::model::LeaseDurations;
 use crate::telemetry::{StorageOperation, StorageOutcome};
+use crate::util::lock;
 
 /// The record of the storage's responses. All clones share one state.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ enum Signal {
 /// Returns what the outcome of a request shows. A failed condition and a missing blob show that the storage works,
 /// because it had to check the blob. Any other rejection, such as a missing permission, separates this instance from
 /// its records just as an unreachable storage does.
-fn signal(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
+fn signal_from(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
     match outcome {
         StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound
             if operation == StorageOperation::Read =>
@@ -59,15 +59,17 @@ impl Outage {
         Self { limit, last_response: now, failed: false, ended: None, unreported: None }
     }
 
-    fn observe(&mut self, signal: Signal, now: Duration) {
+    fn observe_signal(&mut self, signal: Signal, now: Duration) {
         match signal {
             Signal::Nothing => {}
             Signal::Fails => self.failed = true,
             Signal::Works => {
                 if let Some(unavailable_for) = self.unavailable_for(now) {
-                    (self.ended, self.unreported) = (Some(now), Some(unavailable_for));
+                    self.ended = Some(now);
+                    self.unreported = Some(unavailable_for);
                 }
-                (self.last_response, self.failed) = (now, false);
+                self.last_response = now;
+                self.failed = false;
             }
         }
     }
@@ -85,49 +87,45 @@ impl Outages {
         Self(Arc::new(Mutex::new(Outage::new(lease_durations.own / 2 + request_timeout, now))))
     }
 
-    fn outage(&self) -> MutexGuard<'_, Outage> {
-        lock(&self.0)
-    }
-
     /// Begins a request. If it is dropped without a response, it counts as a failure: the operation that it belongs to
     /// has run out of time.
-    pub(super) fn start<N: Fn() -> Duration>(&self, operation: StorageOperation, now: N) -> Observed<'_, N> {
-        Observed { outages: self, operation, outcome: StorageOutcome::Indeterminate, now }
+    pub(super) fn start<N: Fn() -> Duration>(&self, operation: StorageOperation, now: N) -> ObservedRequest<'_, N> {
+        ObservedRequest { outages: self, operation, outcome: StorageOutcome::Indeterminate, now }
     }
 
     /// Returns how long the outage has lasted, if there is one now.
     pub(crate) fn unavailable_for(&self, now: Duration) -> Option<Duration> {
-        self.outage().unavailable_for(now)
+        lock(&self.0).unavailable_for(now)
     }
 
     /// Returns when the last outage ended, on the lease clock.
-    pub(crate) fn ended(&self) -> Option<Duration> {
-        self.outage().ended
+    pub(crate) fn last_outage_end(&self) -> Option<Duration> {
+        lock(&self.0).ended
     }
 
     /// Returns how long the last outage was, once after each.
-    pub(crate) fn take_ended(&self) -> Option<Duration> {
-        self.outage().unreported.take()
+    pub(crate) fn take_unreported_outage(&self) -> Option<Duration> {
+        lock(&self.0).unreported.take()
     }
 }
 
 /// A request whose outcome is recorded when it is dropped.
-pub(super) struct Observed<'a, N: Fn() -> Duration> {
+pub(super) struct ObservedRequest<'a, N: Fn() -> Duration> {
     outages: &'a Outages,
     operation: StorageOperation,
     outcome: StorageOutcome,
     now: N,
 }
 
-impl<N: Fn() -> Duration> Observed<'_, N> {
-    pub(super) fn answered(mut self, outcome: StorageOutcome) {
+impl<N: Fn() -> Duration> ObservedRequest<'_, N> {
+    pub(super) fn record_outcome(mut self, outcome: StorageOutcome) {
         self.outcome = outcome;
     }
 }
 
-impl<N: Fn() -> Duration> Drop for Observed<'_, N> {
+impl<N: Fn() -> Duration> Drop for ObservedRequest<'_, N> {
     fn drop(&mut self) {
-        self.outages.outage().observe(signal(self.operation, self.outcome), (self.now)());
+        lock(&self.outages.0).observe_signal(signal_from(self.operation, self.outcome), (self.now)());
     }
 }
 
@@ -150,7 +148,7 @@ mod tests {
     }
 
     fn answered(outage: &mut Outage, now: u64) -> Option<Duration> {
-        outage.observe(Signal::Works, at(now));
+        outage.observe_signal(Signal::Works, at(now));
         outage.unreported.take()
     }
 
@@ -166,22 +164,22 @@ mod tests {
             (ErrorKind::ContainerNotFound, false),
             (ErrorKind::Rejected, false),
         ] {
-            let outcome = StorageOutcome::of::<()>(&Err(Error::new(kind, "x")));
+            let outcome = StorageOutcome::from_response::<()>(&Err(Error::new(kind, "x")));
             let shown = if works { [Signal::Works, Signal::Nothing] } else { [Signal::Fails, Signal::Fails] };
             assert_eq!(
-                [StorageOperation::Renew, StorageOperation::Read].map(|it| signal(it, outcome)),
+                [StorageOperation::Renew, StorageOperation::Read].map(|it| signal_from(it, outcome)),
                 shown,
                 "{kind:?}"
             );
         }
-        assert_eq!(signal(StorageOperation::List, StorageOutcome::Ok), Signal::Works);
-        assert_eq!(signal(StorageOperation::Read, StorageOutcome::Ok), Signal::Nothing);
+        assert_eq!(signal_from(StorageOperation::List, StorageOutcome::Ok), Signal::Works);
+        assert_eq!(signal_from(StorageOperation::Read, StorageOutcome::Ok), Signal::Nothing);
     }
 
     #[test]
     fn a_long_silence_with_a_failure_is_an_outage() {
         let mut outage = Outage::new(LIMIT, at(100));
-        outage.observe(Signal::Fails, at(101));
+        outage.observe_signal(Signal::Fails, at(101));
         assert_eq!((outage.unavailable_for(at(135)), outage.unavailable_for(at(136))), (None, Some(at(36))));
         assert_eq!(answered(&mut outage, 136), Some(at(36)));
         assert_eq!(outage.ended, Some(at(136)));
@@ -192,7 +190,7 @@ mod tests {
     #[test]
     fn short_or_failure_free_silence_is_no_outage() {
         let mut outage = Outage::new(LIMIT, at(100));
-        outage.observe(Signal::Fails, at(101));
+        outage.observe_signal(Signal::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
         assert_eq!(answered(&mut outage, 500), None, "the failure came before the last response");
         assert_eq!((outage.ended, outage.unavailable_for(at(999))), (None, None));
@@ -210,8 +208,14 @@ mod tests {
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
         store.clone().list_heartbeats().await.unwrap();
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), None);
-        assert_eq!((store.outages().take_ended(), store.outages().take_ended()), (Some(at(36)), None));
-        assert_eq!((store.outages().ended(), other.outages().ended()), (Some(store.lease_clock_now()), None));
+        assert_eq!(
+            (store.outages().take_unreported_outage(), store.outages().take_unreported_outage()),
+            (Some(at(36)), None)
+        );
+        assert_eq!(
+            (store.outages().last_outage_end(), other.outages().last_outage_end()),
+            (Some(store.lease_clock_now()), None)
+        );
     }
 
     async fn store() -> GroupStore {
@@ -233,7 +237,7 @@ mod tests {
         }
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(45)));
         store.send(StorageOperation::Renew, async { Ok(()) }).await.unwrap();
-        assert_eq!(store.outages().take_ended(), Some(at(45)));
+        assert_eq!(store.outages().take_unreported_outage(), Some(at(45)));
     }
 
     #[tokio::test(start_paused = true)]

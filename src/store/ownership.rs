@@ -5,22 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
-use time::OffsetDateTime;
 use tokio::time::sleep;
 
+use super::exclusion::KnownPartition;
 use super::lease::{Claim, Lease};
-use super::partitions::PartitionState;
 use super::rules::{
-    Found, Goal, Next, Settled, WriteCondition, goal_after, next_epoch, resolve_ambiguous_write, too_young_by,
+    FoundOwnership, Goal, SettleStep, Settled, WriteCondition, goal_after, resolve_ambiguous_write, too_young_by,
 };
 use super::settle::ConditionalWrite;
 use super::{GroupStore, Ownership};
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
 use crate::telemetry::StorageOperation;
+use crate::util::lock;
 
 /// The outcome of a claim or a renewal.
 #[derive(Debug)]
@@ -65,7 +64,7 @@ impl GroupStore {
     /// Claims partitions concurrently, and returns their outcomes in order of completion. A claim does not affect the
     /// others.
     pub async fn claim_all(&self, claims: Vec<Claim>) -> Vec<(PartitionId, ClaimOutcome)> {
-        concurrently(claims, |claim| async move {
+        run_concurrently(claims, |claim| async move {
             let outcome = self.claim(&claim).await;
             (claim.partition, outcome)
         })
@@ -75,7 +74,7 @@ impl GroupStore {
     /// Renews leases concurrently, and returns their outcomes in order of completion. All keys of the records are kept,
     /// including a [handoff request](Lease::handoff_requested_by).
     pub async fn renew_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ClaimOutcome)> {
-        concurrently(leases, |lease| async move {
+        run_concurrently(leases, |lease| async move {
             let outcome = self.renew(&lease).await;
             (lease.partition, outcome)
         })
@@ -86,7 +85,7 @@ impl GroupStore {
     /// the partitions in their next cycles. A partition that another instance requested is reserved for that instance
     /// for a while.
     pub async fn release_all(&self, leases: Vec<Lease>) -> Vec<(PartitionId, ReleaseOutcome)> {
-        concurrently(leases, |lease| async move {
+        run_concurrently(leases, |lease| async move {
             let outcome = self.release(&lease).await;
             (lease.partition, outcome)
         })
@@ -99,8 +98,8 @@ impl GroupStore {
     ///
     /// Those of [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
-        let blob = self.read_owned(&self.inner.names.of(RecordKind::Ownership, partition)).await?;
-        Ok(blob.map(|blob| self.ownership(partition.clone(), &blob).0))
+        let blob = self.read_ownership_blob(&self.inner.names.record_name(RecordKind::Ownership, partition)).await?;
+        Ok(blob.map(|blob| self.decode_ownership(partition.clone(), &blob).0))
     }
 
     /// Claims one partition. See [`claim_all`](Self::claim_all).
@@ -119,7 +118,7 @@ impl GroupStore {
             ..OwnershipRecord::default()
         };
         let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);
-        write.over(claim.over.as_deref().cloned());
+        write.claim_over(claim.over.as_deref().cloned());
         self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
@@ -130,15 +129,15 @@ impl GroupStore {
             lease if lease.record.draining => Goal::Acknowledge,
             _ => Goal::Renew,
         };
-        let write = OwnershipWrite::of(self, lease, goal, lease.record.clone());
+        let write = OwnershipWrite::for_lease(self, lease, goal, lease.record.clone());
         self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
     /// Releases one lease. See [`release_all`](Self::release_all).
     pub async fn release(&self, lease: &Lease) -> ReleaseOutcome {
-        let mut write = OwnershipWrite::of(self, lease, Goal::Release, lease.record.released());
+        let mut write = OwnershipWrite::for_lease(self, lease, Goal::Release, lease.record.released());
         match self.settle_ownership(&mut write).await {
-            Ok(Ended::Lost { by }) => ReleaseOutcome::Lost { by },
+            Ok(OwnershipOutcome::Lost { by }) => ReleaseOutcome::Lost { by },
             Ok(_) => ReleaseOutcome::Released,
             Err(error) => ReleaseOutcome::Indeterminate(error),
         }
@@ -152,26 +151,22 @@ impl GroupStore {
         const MAX_STEPS: u32 = 5;
         for _ in 0..MAX_STEPS {
             let taken = match self.settle_ownership(&mut write).await? {
-                Ended::WithoutEpoch(version) => version,
-                Ended::Owned(lease) => return Ok(ClaimOutcome::Won(*lease)),
-                Ended::Replaced { by } => return Ok(ClaimOutcome::Replaced { by }),
-                Ended::Lost { by } => return Ok(ClaimOutcome::Lost { by }),
-                Ended::Released => return Ok(ClaimOutcome::Lost { by: None }),
+                OwnershipOutcome::WithoutEpoch(version) => version,
+                OwnershipOutcome::Owned(lease) => return Ok(ClaimOutcome::Won(*lease)),
+                OwnershipOutcome::Replaced { by } => return Ok(ClaimOutcome::Replaced { by }),
+                OwnershipOutcome::Lost { by } => return Ok(ClaimOutcome::Lost { by }),
+                OwnershipOutcome::Released => return Ok(ClaimOutcome::Lost { by: None }),
             };
-            match self.once_old_enough(write.partition, &taken).await? {
-                Ok(seen) => write.over(Some(seen)),
-                Err(by) => return Ok(ClaimOutcome::Lost { by }),
+            match self.wait_until_old_enough(write.partition, &taken).await? {
+                AgedRecord::OldEnough(seen) => write.claim_over(Some(*seen)),
+                AgedRecord::Changed { by } => return Ok(ClaimOutcome::Lost { by }),
             }
         }
-        Err(write.contended())
+        Err(write.contention_error())
     }
 
-    /// Waits until the record with this version is old enough. Returns its owner if it has another version by then.
-    async fn once_old_enough(
-        &self,
-        partition: &PartitionId,
-        version: &ETag,
-    ) -> Result<Result<Ownership, Option<OwnerId>>> {
+    /// Waits until the record with this version is old enough to be claimed over, or has another version.
+    async fn wait_until_old_enough(&self, partition: &PartitionId, version: &ETag) -> Result<AgedRecord> {
         /// The most reads until the record is old enough: `Date` and `Last-Modified` may come from two machines, each
         /// of which may show the previous second.
         const MAX_READS: u32 = 3;
@@ -180,11 +175,11 @@ impl GroupStore {
             sleep(wait.unwrap_or_default()).await;
             let seen = match self.read_ownership(partition).await? {
                 Some(seen) if seen.etag == *version => seen,
-                found => return Ok(Err(found.and_then(|found| found.record.owner))),
+                found => return Ok(AgedRecord::Changed { by: found.and_then(|found| found.record.owner) }),
             };
             wait = too_young_by(None, seen.age);
             if wait.is_none() {
-                return Ok(Ok(seen));
+                return Ok(AgedRecord::OldEnough(Box::new(seen)));
             }
         }
         Err(Error::new(
@@ -193,9 +188,9 @@ impl GroupStore {
         ))
     }
 
-    fn facts(&self, seen: &Ownership) -> Found<ETag> {
+    fn ownership_state(&self, seen: &Ownership) -> FoundOwnership<ETag> {
         let record = &seen.record;
-        Found {
+        FoundOwnership {
             relation: record.relation_to(self.identity()),
             etag: seen.etag.clone(),
             age: seen.age,
@@ -206,18 +201,26 @@ impl GroupStore {
     }
 
     /// Writes once. A lease of an earlier epoch does not change what this store has won again since.
-    async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<Ended> {
-        let guard = self.acquire(RecordKind::Ownership, write.partition).await;
+    async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<OwnershipOutcome> {
+        let guard = self.acquire_record(RecordKind::Ownership, write.partition).await;
         if write.lease_epoch.is_some_and(|epoch| guard.state.has_won_after(epoch)) {
-            return Ok(Ended::Lost { by: Some(self.identity().owner.clone()) });
+            return Ok(OwnershipOutcome::Lost { by: Some(self.identity().owner.clone()) });
         }
-        write.state = Some(guard.state.clone());
-        self.settle(write).await
+        self.settle_write(write).await
     }
 }
 
+/// A record without an epoch, after the wait for its age.
+enum AgedRecord {
+    OldEnough(Box<Ownership>),
+    /// It has another version. `by` is its owner, if it has one.
+    Changed {
+        by: Option<OwnerId>,
+    },
+}
+
 /// The outcome of a write: of a claim, a renewal or a release.
-enum Ended {
+enum OwnershipOutcome {
     Owned(Box<Lease>),
     /// The record names this instance, in this version, but has no epoch yet.
     WithoutEpoch(ETag),
@@ -242,28 +245,41 @@ struct OwnershipWrite<'a> {
     /// The record with that version, as it was seen, unless it is the lease's own.
     seen: Option<Ownership>,
     operation: StorageOperation,
-    state: Option<Arc<PartitionState>>,
+    state: Arc<KnownPartition>,
 }
 
 impl<'a> OwnershipWrite<'a> {
     fn new(store: &'a GroupStore, partition: &'a PartitionId, goal: Goal, record: OwnershipRecord) -> Self {
-        let (under, operation) = (WriteCondition::Create, goal.operation());
-        Self { store, partition, goal, lease_epoch: None, record, under, seen: None, operation, state: None }
+        Self {
+            store,
+            partition,
+            goal,
+            lease_epoch: None,
+            record,
+            under: WriteCondition::Create,
+            seen: None,
+            operation: goal.storage_operation(),
+            state: store.state_of_partition(partition),
+        }
     }
 
-    fn of(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let (lease_epoch, under) = (Some(lease.epoch), WriteCondition::IfMatch(lease.etag.clone()));
-        Self { lease_epoch, under, ..Self::new(store, &lease.partition, goal, record) }
+    fn for_lease(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
+        Self {
+            lease_epoch: Some(lease.epoch),
+            under: WriteCondition::IfMatch(lease.etag.clone()),
+            ..Self::new(store, &lease.partition, goal, record)
+        }
     }
 
     /// Continues as a claim over this record.
-    fn over(&mut self, seen: Option<Ownership>) {
-        (self.goal, self.operation) = (Goal::Claim, StorageOperation::Claim);
+    fn claim_over(&mut self, seen: Option<Ownership>) {
+        self.goal = Goal::Claim;
+        self.operation = StorageOperation::Claim;
         self.under = seen.as_ref().map(|seen| seen.etag.clone()).into();
         self.seen = seen;
     }
 
-    /// Returns the epoch of a claim; `None` over a record that is too young. It is greater than every epoch that this store
+    /// Begins the epoch of a claim, and returns it; `None` over a record that is too young. It is greater than every epoch that this store
     /// has sent: a claim that is sent again, with the time of a server whose clock is behind, must not begin an epoch that
     /// this store takes for superseded.
     ///
@@ -271,108 +287,95 @@ impl<'a> OwnershipWrite<'a> {
     /// of the response that showed no record. Earlier epochs then belong to a record that was deleted, and the claim
     /// that began the last of them is at least two seconds old. (If the record was deleted within two seconds after
     /// that claim, nothing is guaranteed.)
-    fn epoch(&self) -> Option<i64> {
+    fn begin_claim_epoch(&self) -> Option<i64> {
         let (before, server_time) = match &self.seen {
             Some(seen) if too_young_by(seen.record.epoch, seen.age).is_some() => return None,
             Some(seen) => (seen.record.epoch, seen.server_time),
             None => (self.record.epoch, *lock(&self.store.inner.latest_server_time)),
         };
-        let sent = self.state.as_ref().and_then(|state| state.latest_sent());
-        Some(next_epoch(before.max(sent), milliseconds(server_time)))
-    }
-
-    /// Keeps what other programs have added to this owner's record, and the handoff request. Only the programs that
-    /// added them may remove them. A release also keeps the epoch of a reclaimable record.
-    fn keep_additions(&mut self, found: &OwnershipRecord) {
-        self.record.epoch = found.epoch.max(self.record.epoch);
-        self.record.other.clone_from(&found.other);
-        self.record.handoff_to.clone_from(&found.handoff_to);
-        self.record.operator.clone_from(&found.operator);
+        // `Date` has a resolution of one second.
+        Some(self.state.begin_epoch(before, server_time.unix_timestamp().saturating_mul(1000)))
     }
 
     /// Returns the outcome if the record has the wanted content, in this version.
-    fn applied(&self, etag: ETag, valid_from: Duration) -> Ended {
+    fn success_outcome(&self, etag: ETag, valid_from: Duration) -> OwnershipOutcome {
         if self.goal == Goal::Release {
-            return Ended::Released;
+            return OwnershipOutcome::Released;
         }
-        let Some(epoch) = self.record.epoch else { return Ended::WithoutEpoch(etag) };
-        if let Some(state) = &self.state {
-            state.has_won(epoch);
-        }
-        let (partition, record) = (self.partition.clone(), self.record.clone());
-        Ended::Owned(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+        let Some(epoch) = self.record.epoch else { return OwnershipOutcome::WithoutEpoch(etag) };
+        self.state.record_won_epoch(epoch);
+        let partition = self.partition.clone();
+        let record = self.record.clone();
+        OwnershipOutcome::Owned(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
     }
 
     /// Returns the outcome by the record that was read at this moment.
-    fn ended(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> Ended {
-        let Some(found) = found else { return Ended::Lost { by: None } };
+    fn outcome_after_read(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> OwnershipOutcome {
+        let Some(found) = found else { return OwnershipOutcome::Lost { by: None } };
         match (settled, &found.record.incarnation) {
-            (Settled::Applied, _) => self.applied(found.etag.clone(), read.saturating_sub(found.age)),
-            (Settled::Replaced, Some(by)) => Ended::Replaced { by: by.clone() },
-            _ => Ended::Lost { by: found.record.owner.clone() },
+            (Settled::Applied, _) => self.success_outcome(found.etag.clone(), read.saturating_sub(found.age)),
+            (Settled::Replaced, Some(by)) => OwnershipOutcome::Replaced { by: by.clone() },
+            _ => OwnershipOutcome::Lost { by: found.record.owner.clone() },
         }
     }
 }
 
 impl ConditionalWrite for OwnershipWrite<'_> {
-    type Outcome = Ended;
+    type Outcome = OwnershipOutcome;
 
-    fn operation(&self) -> StorageOperation {
+    fn storage_operation(&self) -> StorageOperation {
         self.operation
     }
 
-    fn subject(&self) -> String {
+    fn record_label(&self) -> String {
         format!("the ownership record of partition {}", self.partition)
     }
 
-    async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {
-        Ok(Next::Write(self.under.clone()))
+    async fn first_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>> {
+        Ok(SettleStep::Write(self.under.clone()))
     }
 
-    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome> {
+    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome> {
         if self.goal == Goal::Claim {
-            self.record.epoch = self.epoch();
-            if let Some((state, epoch)) = self.state.as_ref().zip(self.record.epoch) {
-                state.may_begin(epoch);
-            }
+            self.record.epoch = self.begin_claim_epoch();
         }
         self.under = under.clone();
-        let (store, sent) = (self.store, self.store.lease_clock_now());
-        let name = store.inner.names.of(RecordKind::Ownership, self.partition);
-        let written = store.write(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
-        Ok(self.applied(written.etag, sent))
+        let store = self.store;
+        let sent = store.lease_clock_now();
+        let name = store.inner.names.record_name(RecordKind::Ownership, self.partition);
+        let written = store.write_blob(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
+        Ok(self.success_outcome(written.etag, sent))
     }
 
-    async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>> {
+    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>> {
         let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
         let this = self.store.identity();
-        let found = seen.as_ref().map(|seen| self.store.facts(seen));
+        let found = seen.as_ref().map(|seen| self.store.ownership_state(seen));
         if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
-            self.keep_additions(&seen.record);
+            // Keep what other programs have added, and the handoff request: only the programs that added them may
+            // remove them. A release also keeps the epoch of a reclaimable record.
+            self.record.epoch = seen.record.epoch.max(self.record.epoch);
+            self.record.other.clone_from(&seen.record.other);
+            self.record.handoff_to.clone_from(&seen.record.handoff_to);
+            self.record.operator.clone_from(&seen.record.operator);
         }
         self.goal = goal_after(self.goal, self.lease_epoch, found.as_ref());
-        let attempted = self.under.clone().version();
         let next = resolve_ambiguous_write(
             self.goal,
-            attempted.as_ref(),
+            self.under.clone().version().as_ref(),
             self.lease_epoch,
             found,
             self.store.lease_durations().own,
         );
-        let next = next.map(|settled| self.ended(settled, seen.as_ref(), read));
+        let next = next.map(|settled| self.outcome_after_read(settled, seen.as_ref(), read));
         self.seen = seen;
         Ok(next)
     }
 }
 
-/// Returns the time in the unit of epochs. `Date` has a resolution of one second.
-fn milliseconds(server_time: OffsetDateTime) -> i64 {
-    server_time.unix_timestamp().saturating_mul(1000)
-}
-
 /// Runs all operations at once. The store limits the number of concurrent requests.
-async fn concurrently<T, R, F>(items: Vec<T>, each: impl Fn(T) -> F) -> Vec<R>
+async fn run_concurrently<T, R, F>(items: Vec<T>, each: impl Fn(T) -> F) -> Vec<R>
 where
     F: Future<Output = R>,
 {
@@ -380,7 +383,7 @@ where
 }
 
 impl Goal {
-    fn operation(self) -> StorageOperation {
+    fn storage_operation(self) -> StorageOperation {
         match self {
             Self::Claim => StorageOperation::Claim,
             Self::Renew | Self::Acknowledge | Self::Rewrite => StorageOperation::Renew,

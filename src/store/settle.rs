@@ -7,7 +7,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::GroupStore;
-use super::rules::{Next, WriteCondition};
+use super::rules::{SettleStep, WriteCondition};
+use crate::backoff::Backoff;
 use crate::blob::{Condition, ETag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::StorageOperation;
@@ -15,8 +16,8 @@ use crate::telemetry::StorageOperation;
 /// How many times a write is sent before the operation gives up.
 const MAX_WRITES: u32 = 5;
 
-/// The wait after the first ambiguous write. It doubles with each further one.
-const BACK_OFF: Duration = Duration::from_millis(20);
+/// The waits after ambiguous writes.
+const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(320));
 
 /// How many writes may remain without a response before the operation gives up. A read without a response ends it at once.
 const MAX_UNANSWERED: u32 = 2;
@@ -25,7 +26,7 @@ const MAX_UNANSWERED: u32 = 2;
 pub(super) trait ConditionalWrite {
     type Outcome;
 
-    fn operation(&self) -> StorageOperation;
+    fn storage_operation(&self) -> StorageOperation;
 
     /// Returns when the operation ends in any case; `None` if nothing depends on that, the default.
     fn deadline(&self) -> Option<Instant> {
@@ -33,49 +34,55 @@ pub(super) trait ConditionalWrite {
     }
 
     /// Returns the name of the record that is written, for errors.
-    fn subject(&self) -> String;
+    fn record_label(&self) -> String;
 
     /// Returns what to do first.
-    async fn begin(&mut self) -> Result<Next<ETag, Self::Outcome>> {
-        self.look().await
+    async fn first_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>> {
+        self.read_next_step().await
     }
 
     /// Sends the write.
-    async fn write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome>;
+    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome>;
 
     /// Reads the current state, and applies the rule.
-    async fn look(&mut self) -> Result<Next<ETag, Self::Outcome>>;
+    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>>;
 
     /// Returns the error after too many ambiguous writes.
-    fn contended(&self) -> Error {
-        Error::new(ErrorKind::Contended, format!("gave up after {MAX_WRITES} conflicting writes to {}", self.subject()))
+    fn contention_error(&self) -> Error {
+        Error::new(
+            ErrorKind::Contended,
+            format!("gave up after {MAX_WRITES} conflicting writes to {}", self.record_label()),
+        )
     }
 }
 
 impl GroupStore {
     /// Writes until the outcome is known. Call it when the operation has its [`OperationGuard`](super::OperationGuard):
     /// a write with a [deadline](ConditionalWrite::deadline) takes its time from now on.
-    pub(super) async fn settle<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
-        let Some(deadline) = write.deadline() else { return until_settled(write, self.request_timeout()).await };
-        let unknown =
-            format!("{}: the outcome of writing {} is still unknown", write.operation().as_str(), write.subject());
-        timeout_at(deadline, until_settled(write, self.request_timeout()))
+    pub(super) async fn settle_write<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
+        let Some(deadline) = write.deadline() else { return write_until_settled(write, self.request_timeout()).await };
+        let unknown = format!(
+            "{}: the outcome of writing {} is still unknown",
+            write.storage_operation().as_str(),
+            write.record_label()
+        );
+        timeout_at(deadline, write_until_settled(write, self.request_timeout()))
             .await
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Indeterminate, format!("{unknown} when its time is over"))))
     }
 }
 
-async fn until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Duration) -> Result<W::Outcome> {
-    let mut next = write.begin().await?;
+async fn write_until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Duration) -> Result<W::Outcome> {
+    let mut next = write.first_step().await?;
     let mut unanswered = 0;
     let mut last = None;
     for writes in 0..MAX_WRITES {
         let under = match next {
-            Next::Write(under) => under,
-            Next::Done(outcome) => return Ok(outcome),
+            SettleStep::Write(under) => under,
+            SettleStep::Done(outcome) => return Ok(outcome),
         };
         let began = Instant::now();
-        let error = match write.write(&under).await {
+        let error = match write.send_write(&under).await {
             Err(error) if is_ambiguous(&error) => error,
             settled => return settled,
         };
@@ -85,12 +92,12 @@ async fn until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Dura
         }
         last = Some(error);
         // A late write of this operation may still be under way, or another writer may be active.
-        sleep(BACK_OFF * 2u32.pow(writes)).await;
-        next = write.look().await?;
+        sleep(BACKOFF.wait_after(writes)).await;
+        next = write.read_next_step().await?;
     }
     match next {
-        Next::Done(outcome) => Ok(outcome),
-        Next::Write(_) => Err(last.into_iter().fold(write.contended(), Error::with_source)),
+        SettleStep::Done(outcome) => Ok(outcome),
+        SettleStep::Write(_) => Err(last.into_iter().fold(write.contention_error(), Error::with_source)),
     }
 }
 

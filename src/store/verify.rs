@@ -9,7 +9,7 @@ use std::time::Duration;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult, within};
+use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult, limit_request};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -93,7 +93,7 @@ impl StorageCheck<'_> {
     /// earlier checks have left, because they crashed or because the storage failed.
     pub(super) async fn run(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
-        let deleted = self.delete().await;
+        let deleted = self.delete_probe().await;
         let mut warnings = tried?;
         match deleted? {
             Some(warning) => warnings.push(warning),
@@ -119,57 +119,56 @@ impl StorageCheck<'_> {
     async fn try_out(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let mut warnings = Vec::new();
         self.must_be_missing().await?;
-        let first = self.write("1", &Condition::Create).await?;
-        let second = self.write("2", &Condition::IfMatch(first.etag.clone())).await?;
+        let first = self.write_probe("1", &Condition::Create).await?;
+        let second = self.write_probe("2", &Condition::IfMatch(first.etag.clone())).await?;
         let changed = Condition::IfMatch(first.etag);
         self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
-        self.must_be_read(&second.etag).await?;
+        let read = self.in_time(self.container.get(self.name)).await;
+        if !shows_last_write(&read.map_err(|error| check_failed_error("a blob cannot be read", error))?, &second.etag) {
+            return Err(missing_blob_error("a read"));
+        }
         let took = self.must_be_listed(&second.etag).await?;
         warnings.extend(second.versioned.then_some(StorageWarning::Versioning));
         warnings.extend((took > SLOW).then_some(StorageWarning::SlowListing { took }));
-        warnings.extend(wall_clock.and_then(|clock| skew(clock.now(), second.response.server_time_now())));
+        warnings.extend(wall_clock.and_then(|clock| clock_skew(clock.now(), second.response.server_time_now())));
         Ok(warnings)
     }
 
     async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        within(self.timeout, "verification", request).await
+        limit_request(self.timeout, "verification", request).await
     }
 
-    async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
-        let written = self.in_time(self.container.write(self.name, &content(value), condition)).await;
-        written.map_err(|error| failed(NOT_WRITTEN, error))
+    async fn write_probe(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
+        let written = self.in_time(self.container.write(self.name, &probe_metadata(value), condition)).await;
+        written.map_err(|error| check_failed_error(NOT_WRITTEN, error))
     }
 
     /// Checks the blob before its first write. A new group depends on both answers.
     async fn must_be_missing(&self) -> Result<()> {
         match self.in_time(self.container.get(self.name)).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("a read of a missing blob fails for another reason", error)),
+            Err(error) => return Err(check_failed_error("a read of a missing blob fails for another reason", error)),
             Ok(_) => {
                 return Err(Error::new(ErrorKind::Rejected, "the storage cannot be used: it shows a missing blob"));
             }
         }
         let anything = Condition::IfMatch(ETag::new("0x8DD000000000000"));
-        match self.in_time(self.container.write(self.name, &content("0"), &anything)).await {
+        match self.in_time(self.container.write(self.name, &probe_metadata("0"), &anything)).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
-            Err(error) => Err(failed(NOT_WRITTEN, error)),
-            Ok(_) => Err(accepted("a write under an ETag to a missing blob")),
+            Err(error) => Err(check_failed_error(NOT_WRITTEN, error)),
+            Ok(_) => Err(condition_ignored_error("a write under an ETag to a missing blob")),
         }
     }
 
     async fn must_be_refused(&self, condition: &Condition, what: &str) -> Result<()> {
-        match self.in_time(self.container.write(self.name, &content("3"), condition)).await {
+        match self.in_time(self.container.write(self.name, &probe_metadata("3"), condition)).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
-            Err(error) => Err(failed("a conditional write fails for a reason other than its condition", error)),
-            Ok(_) => Err(accepted(what)),
+            Err(error) => {
+                Err(check_failed_error("a conditional write fails for a reason other than its condition", error))
+            }
+            Ok(_) => Err(condition_ignored_error(what)),
         }
-    }
-
-    async fn must_be_read(&self, etag: &ETag) -> Result<()> {
-        let read = self.in_time(self.container.get(self.name)).await;
-        let blob = read.map_err(|error| failed("a blob cannot be read", error))?;
-        if shows(&blob, etag) { Ok(()) } else { Err(not_shown("a read")) }
     }
 
     /// Returns how long the fastest listing took.
@@ -178,16 +177,16 @@ impl StorageCheck<'_> {
         for _ in 0..LISTINGS {
             let sent = Instant::now();
             let listed = self.in_time(self.container.list(self.name)).await;
-            let listing = listed.map_err(|error| failed("blobs cannot be listed", error))?;
+            let listing = listed.map_err(|error| check_failed_error("blobs cannot be listed", error))?;
             fastest = fastest.min(sent.elapsed());
-            if !listing.blobs.iter().any(|blob| blob.name == self.name && shows(blob, etag)) {
-                return Err(not_shown("a listing"));
+            if !listing.blobs.iter().any(|blob| blob.name == self.name && shows_last_write(blob, etag)) {
+                return Err(missing_blob_error("a listing"));
             }
         }
         Ok(fastest)
     }
 
-    async fn delete(&self) -> Result<Option<StorageWarning>> {
+    async fn delete_probe(&self) -> Result<Option<StorageWarning>> {
         let deleted = async {
             let current = self.in_time(self.container.get(self.name)).await?.etag;
             self.in_time(self.container.delete(self.name, &current)).await
@@ -198,41 +197,41 @@ impl StorageCheck<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             // No other operation deletes this blob, and nothing reads it.
             Err(error) if error.is_retryable() || error.is_indeterminate() => Ok(None),
-            Err(error) => Err(failed("a blob cannot be deleted", error)),
+            Err(error) => Err(check_failed_error("a blob cannot be deleted", error)),
         }
     }
 }
 
-fn content(value: &str) -> Metadata {
+fn probe_metadata(value: &str) -> Metadata {
     Metadata::from([("probe".to_owned(), value.to_owned())])
 }
 
-fn shows(blob: &Blob, etag: &ETag) -> bool {
-    blob.metadata == content("2") && blob.etag == *etag
+fn shows_last_write(blob: &Blob, etag: &ETag) -> bool {
+    blob.metadata == probe_metadata("2") && blob.etag == *etag
 }
 
-fn accepted(what: &str) -> Error {
+fn condition_ignored_error(what: &str) -> Error {
     let message = format!(
         "the storage accepts {what}: two instances could own the same partition, so this storage cannot be used"
     );
     Error::new(ErrorKind::Rejected, message)
 }
 
-fn not_shown(operation: &str) -> Error {
+fn missing_blob_error(operation: &str) -> Error {
     let message = format!(
         "{operation} does not return the blob that was just written with its metadata, so this storage cannot be used"
     );
     Error::new(ErrorKind::Rejected, message)
 }
 
-fn skew(local: OffsetDateTime, server: OffsetDateTime) -> Option<StorageWarning> {
+fn clock_skew(local: OffsetDateTime, server: OffsetDateTime) -> Option<StorageWarning> {
     let difference = local - server;
     let by = difference.unsigned_abs();
     (by > SKEW)
         .then(|| StorageWarning::ClockSkew { by: Duration::from_secs(by.as_secs()), ahead: difference.is_positive() })
 }
 
-fn failed(what: &str, error: Error) -> Error {
+fn check_failed_error(what: &str, error: Error) -> Error {
     Error::new(error.kind(), format!("the storage cannot be used: {what}: {error}"))
         .with_server_time(error.server_time())
         .with_source(error)
@@ -248,10 +247,10 @@ mod tests {
     #[test]
     fn clock_skew_above_two_seconds_is_reported() {
         let server = datetime!(2026-01-01 00:00:00 UTC);
-        assert_eq!(skew(server + Span::seconds(2), server), None);
+        assert_eq!(clock_skew(server + Span::seconds(2), server), None);
         let ahead = StorageWarning::ClockSkew { by: Duration::from_secs(120), ahead: true };
-        assert_eq!(skew(server + Span::minutes(2), server), Some(ahead));
+        assert_eq!(clock_skew(server + Span::minutes(2), server), Some(ahead));
         let behind = StorageWarning::ClockSkew { by: Duration::from_secs(3), ahead: false };
-        assert_eq!(skew(server - Span::milliseconds(3500), server), Some(behind));
+        assert_eq!(clock_skew(server - Span::milliseconds(3500), server), Some(behind));
     }
 }

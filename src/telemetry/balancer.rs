@@ -9,8 +9,7 @@ use std::time::Duration;
 use tracing::{debug, error, info, warn};
 
 use super::Telemetry;
-use super::causes::Causes;
-use super::rate_limit::warn_retry;
+use super::failures::{Causes, warn_retry};
 use super::requests::StorageOperation;
 use super::spans::BALANCER;
 use crate::error::Error;
@@ -24,10 +23,9 @@ const GREEDY_ADVICE: &str = "To claim all at once, use the load-balancing strate
 
 impl Telemetry {
     pub(crate) fn ownership_indeterminate(&self, operation: StorageOperation, partition: &PartitionId, error: &Error) {
-        let (topic, operation) = (Some(operation), operation.as_str());
         warn_retry!(
-            of topic, BALANCER, self, error,
-            "outcome of storage operation unknown; retrying", partition_id = %partition, operation
+            of Some(operation), BALANCER, self, error,
+            "outcome of storage operation unknown; retrying", partition_id = %partition, operation = operation.as_str()
         );
     }
 
@@ -94,7 +92,7 @@ impl Telemetry {
     }
 
     pub(crate) fn cycle_failed(&self, error: &Error, retry_in: Duration) {
-        self.metrics().cycle_failed();
+        self.metrics().count_failed_cycle();
         warn_retry!(BALANCER, self, error, "load-balancing cycle failed; retrying", ?retry_in);
     }
 }
@@ -118,11 +116,11 @@ pub(crate) fn lease_expired(partition: &PartitionId) {
     warn!(target: BALANCER, partition_id = %partition, "lease expired before renewal; stopping partition");
 }
 
-pub(crate) fn releasing(partition: &PartitionId, reason: &str) {
+pub(crate) fn releasing_partition(partition: &PartitionId, reason: &str) {
     info!(target: BALANCER, partition_id = %partition, reason, "releasing partition");
 }
 
-pub(crate) fn released(partition: &PartitionId) {
+pub(crate) fn partition_released(partition: &PartitionId) {
     info!(target: BALANCER, partition_id = %partition, "partition released");
 }
 
@@ -139,7 +137,7 @@ pub(crate) fn not_released(unreleased: usize) {
     warn!(target: BALANCER, unreleased, "failed to release partitions in time; they stay owned until their leases expire");
 }
 
-pub(crate) fn kept(partition: &PartitionId) {
+pub(crate) fn partition_kept(partition: &PartitionId) {
     info!(target: BALANCER, partition_id = %partition, "partition kept for the restart of this instance");
 }
 
@@ -152,7 +150,7 @@ pub(crate) fn owner_away(owner: &OwnerId, partitions: usize) {
     }
 }
 
-pub(crate) fn capped(unclaimed: usize) {
+pub(crate) fn claims_capped(unclaimed: usize) {
     if unclaimed > 0 {
         warn!(
             target: BALANCER,
@@ -194,12 +192,12 @@ pub(crate) fn cycle_late(delay: Duration) {
     );
 }
 
-pub(crate) fn stalled(runtime_blocked: bool, partitions: &BTreeSet<PartitionId>) {
+pub(crate) fn application_stalled(runtime_blocked: bool, partitions: &BTreeSet<PartitionId>) {
     let partition_ids = partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>().join(" ");
     warn!(target: BALANCER, runtime_blocked, partition_ids, "application stalled");
 }
 
-pub(crate) fn recovered() {
+pub(crate) fn application_recovered() {
     info!(target: BALANCER, "application recovered");
 }
 
@@ -229,7 +227,7 @@ pub(crate) fn duplicates_possible(partition: &PartitionId, cause: &str) {
     );
 }
 
-pub(crate) fn declared_dead(by: Option<&OwnerId>) {
+pub(crate) fn instance_declared_dead(by: Option<&OwnerId>) {
     let other_owner_id = by.map(OwnerId::as_str);
     warn!(target: BALANCER, other_owner_id, "another instance declared this one dead; re-registering");
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::causes::Causes;
+use super::failures::Causes;
 use super::spans::BLOB;
 use crate::error::Error;
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use tracing::{debug, info, warn};
 
 use super::Telemetry;
-use super::causes::Causes;
-use super::rate_limit::warn_retry;
+use super::failures::{Causes, warn_retry};
 use super::spans::EVENTHUBS;
 use crate::error::Error;
 use crate::model::PartitionId;
@@ -27,11 +26,11 @@ pub(crate) fn link_not_closed(partition: &str, error: &dyn fmt::Display) {
     debug!(target: EVENTHUBS, partition_id = %partition, %error, "failed to close link cleanly");
 }
 
-pub(crate) fn reconnected(event_hub: &str) {
+pub(crate) fn hub_reconnected(event_hub: &str) {
     warn!(target: EVENTHUBS, event_hub, "reconnected to event hub");
 }
 
-pub(crate) fn reconnect_failed(event_hub: &str, error: &Error, retry_in: Duration) {
+pub(crate) fn hub_not_reconnected(event_hub: &str, error: &Error, retry_in: Duration) {
     warn!(target: EVENTHUBS, event_hub, error = %Causes(error), ?retry_in, "failed to reconnect to event hub; retrying");
 }
 

@@ -7,8 +7,7 @@ use time::OffsetDateTime;
 use tracing::{Span, debug, error, info, warn};
 
 use super::Telemetry;
-use super::causes::Causes;
-use super::rate_limit::warn_retry;
+use super::failures::{Causes, warn_retry};
 use super::spans::PROCESSOR;
 use crate::error::Error;
 use crate::model::{Incarnation, PartitionId, Position};
@@ -140,7 +139,7 @@ pub(crate) fn drain_timed_out(partition: &PartitionId, batch: Batch, timeout: Du
     );
 }
 
-pub(crate) fn dead_lettered(partition: &PartitionId, sequence_number: Option<i64>, attempts: u32, error: &Error) {
+pub(crate) fn event_dead_lettered(partition: &PartitionId, sequence_number: Option<i64>, attempts: u32, error: &Error) {
     warn!(
         target: PROCESSOR,
         partition_id = %partition,
@@ -197,7 +196,7 @@ pub(crate) fn checkpoint_not_repaired(partition: &PartitionId, error: &Error) {
 }
 
 /// `span` is that of the partition, because the application may be in a task without a span.
-pub(crate) fn tracked_late(span: &Span, partition: &PartitionId, sequence_number: i64) {
+pub(crate) fn event_tracked_late(span: &Span, partition: &PartitionId, sequence_number: i64) {
     span.in_scope(|| {
         warn!(
             target: PROCESSOR,
@@ -209,7 +208,7 @@ pub(crate) fn tracked_late(span: &Span, partition: &PartitionId, sequence_number
 }
 
 /// At `warn` for the first dropped event of a start of the partition. `span` is that of the partition.
-pub(crate) fn tracked_event_dropped(
+pub(crate) fn event_dropped_unfinished(
     span: &Span,
     partition: &PartitionId,
     sequence_number: i64,
@@ -229,7 +228,7 @@ pub(crate) fn tracked_event_dropped(
 }
 
 /// `span` is that of the partition.
-pub(crate) fn unpositioned_event(span: &Span, partition: &PartitionId) {
+pub(crate) fn event_without_position(span: &Span, partition: &PartitionId) {
     span.in_scope(|| {
         warn!(
             target: PROCESSOR,
@@ -239,7 +238,7 @@ pub(crate) fn unpositioned_event(span: &Span, partition: &PartitionId) {
     });
 }
 
-pub(crate) fn left_in_flight(partition: &PartitionId, events: usize) {
+pub(crate) fn events_left_in_flight(partition: &PartitionId, events: usize) {
     warn!(
         target: PROCESSOR,
         partition_id = %partition,

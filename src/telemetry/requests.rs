@@ -114,7 +114,7 @@ impl StorageOutcome {
         }
     }
 
-    pub(crate) fn of<T>(response: &Result<T>) -> Self {
+    pub(crate) fn from_response<T>(response: &Result<T>) -> Self {
         let Err(error) = response else { return Self::Ok };
         match error.kind() {
             ErrorKind::Conflict => Self::Conflict,
@@ -142,36 +142,36 @@ impl RequestCounters {
     }
 
     /// Starts to count a request that is about to be sent. If it is dropped without a response, its outcome is
-    /// [`Outcome::Unknown`].
-    pub(crate) fn start(&self, operation: StorageOperation) -> Request<'_> {
-        Request { counters: self, operation, outcome: StorageOutcome::Indeterminate }
+    /// [`StorageOutcome::Indeterminate`].
+    pub(crate) fn start(&self, operation: StorageOperation) -> CountedRequest<'_> {
+        CountedRequest { counters: self, operation, outcome: StorageOutcome::Indeterminate }
     }
 
-    pub(crate) fn read(&self) -> RequestCounts {
+    pub(crate) fn current_counts(&self) -> RequestCounts {
         RequestCounts(self.table.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
     }
 }
 
 /// Counts the request when dropped.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct CountedRequest<'a> {
     counters: &'a RequestCounters,
     operation: StorageOperation,
     outcome: StorageOutcome,
 }
 
-impl Request<'_> {
-    pub(crate) fn completed<T>(mut self, response: &Result<T>) -> StorageOutcome {
-        self.outcome = StorageOutcome::of(response);
+impl CountedRequest<'_> {
+    pub(crate) fn finish<T>(mut self, response: &Result<T>) -> StorageOutcome {
+        self.outcome = StorageOutcome::from_response(response);
         self.outcome
     }
 }
 
-impl Drop for Request<'_> {
+impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
         let Self { counters, operation, outcome } = *self;
         counters.table[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
-        counters.metrics.request(operation.as_str(), outcome.as_str());
+        counters.metrics.count_request(operation.as_str(), outcome.as_str());
     }
 }
 
@@ -229,12 +229,12 @@ mod tests {
     fn requests_are_counted_by_operation_and_outcome() {
         let counters = RequestCounters::default();
         let error = |kind| Err::<(), _>(Error::new(kind, "x"));
-        counters.start(StorageOperation::Claim).completed(&Ok(()));
-        counters.start(StorageOperation::Claim).completed(&error(ErrorKind::Conflict));
-        counters.start(StorageOperation::Read).completed(&error(ErrorKind::Unauthorized));
+        counters.start(StorageOperation::Claim).finish(&Ok(()));
+        counters.start(StorageOperation::Claim).finish(&error(ErrorKind::Conflict));
+        counters.start(StorageOperation::Read).finish(&error(ErrorKind::Unauthorized));
         drop(counters.start(StorageOperation::Release));
-        let mut counts = counters.read();
-        counts += counters.read();
+        let mut counts = counters.current_counts();
+        counts += counters.current_counts();
         assert_eq!((counts.total(StorageOperation::Claim), counts.total(StorageOperation::Renew)), (4, 0));
         assert_eq!(counts.of(StorageOperation::Claim, StorageOutcome::Conflict), 2);
         assert_eq!(counts.of(StorageOperation::Read, StorageOutcome::Rejected), 2);

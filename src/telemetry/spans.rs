@@ -35,7 +35,7 @@ pub(super) const BLOB: &str = "eventhubs_checkpoint::blob";
 pub(super) const EVENTHUBS: &str = "eventhubs_checkpoint::eventhubs";
 
 /// Creates the span of one instance, as a child of the current span. Everything that the instance does is inside it.
-pub(crate) fn processor(group: &ConsumerGroup, owner: &OwnerId) -> Span {
+pub(crate) fn processor_span(group: &ConsumerGroup, owner: &OwnerId) -> Span {
     error_span!(
         target: SPANS,
         "processor",
@@ -46,7 +46,7 @@ pub(crate) fn processor(group: &ConsumerGroup, owner: &OwnerId) -> Span {
 }
 
 /// Creates the span of a partition task and of the handler's callbacks.
-pub(crate) fn partition(processor: &Span, partition: &PartitionId) -> Span {
+pub(crate) fn partition_span(processor: &Span, partition: &PartitionId) -> Span {
     error_span!(target: SPANS, parent: processor, "partition", partition_id = %partition)
 }
 
@@ -89,31 +89,34 @@ macro_rules! messaging_span {
 
 impl Spans {
     pub(crate) fn new(group: &ConsumerGroup) -> Self {
-        let name = |operation| format!("{operation} {}", group.event_hub());
         Self(Arc::new(Names {
             namespace: group.namespace().to_owned(),
             event_hub: group.event_hub().to_owned(),
             consumer_group: group.name().to_owned(),
-            process: name("process"),
-            receive: name("receive"),
-            checkpoint: name("checkpoint"),
+            process: span_name("process", group),
+            receive: span_name("receive", group),
+            checkpoint: span_name("checkpoint", group),
         }))
     }
 
     /// Creates the span of a call of the handler.
-    pub(crate) fn process(&self, partition: &PartitionId, events: usize) -> Span {
+    pub(crate) fn process_span(&self, partition: &PartitionId, events: usize) -> Span {
         messaging_span!(self.0, partition, process, "consumer", "process", events)
     }
 
     /// Creates the span of a batch that a stream delivers.
-    pub(crate) fn receive(&self, partition: &PartitionId, events: usize) -> Span {
+    pub(crate) fn receive_span(&self, partition: &PartitionId, events: usize) -> Span {
         messaging_span!(self.0, partition, receive, "client", "receive", events)
     }
 
     /// Creates the span of the write of a checkpoint.
-    pub(crate) fn checkpoint(&self, partition: &PartitionId) -> Span {
+    pub(crate) fn checkpoint_span(&self, partition: &PartitionId) -> Span {
         messaging_span!(self.0, partition, checkpoint, "client", "settle", Empty)
     }
+}
+
+fn span_name(operation: &str, group: &ConsumerGroup) -> String {
+    format!("{operation} {}", group.event_hub())
 }
 
 /// Records that the operation of a span failed.

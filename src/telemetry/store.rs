@@ -6,7 +6,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::Telemetry;
-use super::causes::Causes;
+use super::failures::Causes;
 use super::spans::STORE;
 use crate::codec::MalformedRecord;
 use crate::error::Error;

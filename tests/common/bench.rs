@@ -367,7 +367,7 @@ impl Owner {
     /// Returns how the record of a partition, which must exist, relates to this owner.
     pub async fn relation(&self, partition: u32) -> Relation {
         let seen = self.store.read_ownership(&partition.into()).await.unwrap().unwrap();
-        eventhubs_checkpoint::internal::relation::of(&seen.record, self.store.identity())
+        eventhubs_checkpoint::internal::relation::of_record(&seen.record, self.store.identity())
     }
 
     pub async fn renew(&self, lease: &Lease) -> ClaimOutcome {

@@ -82,12 +82,12 @@ fn names_are_theirs() {
         let group = ConsumerGroup::new(namespace, event_hub, consumer_group).unwrap();
         let names = BlobNames::new(&group, case);
         for (kind, theirs) in [(RecordKind::Ownership, ownership), (RecordKind::Checkpoint, checkpoint)] {
-            assert_eq!(names.of(kind, &3.into()), theirs, "{name}");
-            assert_eq!(names.partition(kind, theirs).unwrap(), 3.into(), "{name}");
+            assert_eq!(names.record_name(kind, &3.into()), theirs, "{name}");
+            assert_eq!(names.parse_partition(kind, theirs).unwrap(), 3.into(), "{name}");
         }
         let other = BlobNames::new(&group, case.other());
         let has_capitals = [namespace, event_hub, consumer_group].concat().chars().any(char::is_uppercase);
-        let differs = other.of(RecordKind::Ownership, &3.into()) != ownership;
+        let differs = other.record_name(RecordKind::Ownership, &3.into()) != ownership;
         assert_eq!(differs, has_capitals, "{name}: only capitals make two names");
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use eventhubs_checkpoint::metrics::{ALL, Kind};
+use eventhubs_checkpoint::metrics::{ALL, MetricKind};
 use serde_json::Value;
 
 const ALERTS: &str = "docs/observability/prometheus-rule.yaml";
@@ -37,7 +37,7 @@ fn is_metric(name: &str) -> bool {
         || ALL.iter().any(|metric| {
             let rest = name.strip_prefix(metric.name);
             let is_part = |rest: &str| ["_bucket", "_sum", "_count"].contains(&rest);
-            rest.is_some_and(|rest| rest.is_empty() || (metric.kind == Kind::Histogram && is_part(rest)))
+            rest.is_some_and(|rest| rest.is_empty() || (metric.kind == MetricKind::Histogram && is_part(rest)))
         })
 }
 

@@ -18,12 +18,15 @@ fn texts(keys: &str) -> Vec<&str> {
 
 #[test]
 fn every_key_of_the_wire_format_is_documented() {
-    let keys = file("src/codec/keys.rs");
+    let keys = file("src/codec/fields.rs");
     let page = file("docs/protocol.md");
     let texts = texts(&keys);
     assert!(texts.len() > 12 && texts.contains(&"ownerid"), "the keys have moved: {texts:?}");
     for text in texts {
-        assert!(page.contains(&format!("`{text}`")), "docs/protocol.md does not explain {text:?} of src/codec/keys.rs");
+        assert!(
+            page.contains(&format!("`{text}`")),
+            "docs/protocol.md does not explain {text:?} of src/codec/fields.rs"
+        );
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::metrics::{ALL, Kind, SAMPLE_EVERY};
+use eventhubs_checkpoint::metrics::{ALL, MetricKind, SAMPLE_EVERY};
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, HandlerError, HandlerExt, PartitionContext, Processor, handler_fn,
 };
@@ -120,7 +120,7 @@ async fn gauges_go_to_zero_with_the_partition() {
     assert_eq!(observed.get("lag_events", "partition=0"), 0.0);
     assert_eq!(observed.get("partitions", "state=paused"), 0.0);
     a.shut_down().await.unwrap();
-    let gauges = ALL.iter().filter(|metric| metric.kind == Kind::Gauge);
+    let gauges = ALL.iter().filter(|metric| metric.kind == MetricKind::Gauge);
     for gauge in gauges.map(|metric| metric.name.trim_start_matches("eventhubs_checkpoint_")) {
         assert_eq!(observed.sum(gauge), 0.0, "{gauge}");
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
-use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::internal::blob::limit_request;
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
 use futures::future::join_all;
 use tokio::io::AsyncReadExt;
@@ -46,7 +46,7 @@ fn container(stub: &Stub) -> AzureContainer {
 
 /// Returns the outcome of a request that its caller drops after this time.
 async fn in_time<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    within(DEADLINE, "test", request).await
+    limit_request(DEADLINE, "test", request).await
 }
 
 /// Returns the outcome of what makes this many requests, whose time is over as soon as the service has begun to respond to
@@ -120,8 +120,8 @@ mod unaccepted {
         let container = container_at(listener.local_addr().unwrap());
         let metadata = Metadata::new();
         let usual = Duration::from_secs(5);
-        let read = within(usual, "test", container.get("a"));
-        let write = within(usual, "test", container.write("a", &metadata, &Condition::Create));
+        let read = limit_request(usual, "test", container.get("a"));
+        let write = limit_request(usual, "test", container.write("a", &metadata, &Condition::Create));
         let (read, write) = tokio::join!(read, write);
         for error in [read.unwrap_err(), write.unwrap_err()] {
             assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");

@@ -6,9 +6,8 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
-use super::body::{Layout, parse};
-use super::checkpoint::{LegacyCheckpoint, MalformedLegacyRecord};
-use crate::blob::{BlobContent, BlobContents, within};
+use super::checkpoint::{Layout, LegacyCheckpoint, MalformedLegacyRecord, parse};
+use crate::blob::{BlobContent, BlobContents, limit_request};
 use crate::error::{ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 
@@ -67,7 +66,7 @@ impl LegacyProgram {
             }
             (Self::GoEventProcessorHost, _) | (_, Some(_)) => vec![given.to_owned()],
             (Self::Functions, None) => {
-                let escaped = format!("{}/{}", escape(group.namespace()), escape(group.event_hub()));
+                let escaped = format!("{}/{}", escape_name(group.namespace()), escape_name(group.event_hub()));
                 let verbatim = format!("{}/{}", group.namespace(), group.event_hub());
                 [escaped, verbatim].iter().flat_map(|hub| names.map(|name| format!("{hub}/{name}/"))).collect()
             }
@@ -76,13 +75,6 @@ impl LegacyProgram {
         let mut known = BTreeSet::new();
         prefixes.retain(|prefix| known.insert(prefix.clone()));
         prefixes
-    }
-
-    fn layout(self) -> Layout {
-        match self {
-            Self::EventProcessorHost | Self::Functions => Layout::Flat,
-            Self::GoEventProcessorHost | Self::Dapr => Layout::Nested,
-        }
     }
 }
 
@@ -125,19 +117,23 @@ pub async fn read(
     timeout: Duration,
 ) -> Result<LegacyListing> {
     let container = &Limited { container, timeout };
+    let layout = match program {
+        LegacyProgram::EventProcessorHost | LegacyProgram::Functions => Layout::Flat,
+        LegacyProgram::GoEventProcessorHost | LegacyProgram::Dapr => Layout::Nested,
+    };
     let mut listing = LegacyListing::default();
     for prefix in program.prefixes(group, prefix) {
-        let blobs = of_partitions(container, &prefix).await?;
+        let blobs = list_blobs_of_partitions(container, &prefix).await?;
         if !blobs.is_empty() {
-            listing = read_all(container, program.layout(), blobs).await?;
+            listing = read_all(container, layout, blobs).await?;
             listing.prefix = prefix;
             break;
         }
     }
     let verbatim = format!("{group}/checkpoint/");
     let lower = verbatim.to_lowercase();
-    listing.has_current_checkpoints = !of_partitions(container, &lower).await?.is_empty()
-        || (lower != verbatim && !of_partitions(container, &verbatim).await?.is_empty());
+    listing.has_current_checkpoints = !list_blobs_of_partitions(container, &lower).await?.is_empty()
+        || (lower != verbatim && !list_blobs_of_partitions(container, &verbatim).await?.is_empty());
     Ok(listing)
 }
 
@@ -148,12 +144,12 @@ struct Limited<'a> {
 }
 
 /// Lists the blobs that are named by a partition. The ids of partitions are numbers.
-async fn of_partitions(from: &Limited<'_>, prefix: &str) -> Result<Vec<(PartitionId, BlobContent)>> {
-    let blobs = within(from.timeout, "list", from.container.list_contents(prefix)).await?.into_iter();
-    Ok(blobs.filter_map(|blob| Some((partition(blob.name.strip_prefix(prefix)?)?, blob))).collect())
+async fn list_blobs_of_partitions(from: &Limited<'_>, prefix: &str) -> Result<Vec<(PartitionId, BlobContent)>> {
+    let blobs = limit_request(from.timeout, "list", from.container.list_contents(prefix)).await?.into_iter();
+    Ok(blobs.filter_map(|blob| Some((parse_partition(blob.name.strip_prefix(prefix)?)?, blob))).collect())
 }
 
-fn partition(name: &str) -> Option<PartitionId> {
+fn parse_partition(name: &str) -> Option<PartitionId> {
     let number: u32 = name.parse().ok()?;
     (number.to_string() == name).then(|| number.into())
 }
@@ -187,7 +183,7 @@ async fn read_one(
     let content = match blob.size {
         0 => Err("it is empty".to_owned()),
         size if size > MAX_SIZE.into() => Err(format!("it has {size} bytes, which no record has")),
-        _ => match within(from.timeout, "read", from.container.read_content(&blob.name, MAX_SIZE)).await {
+        _ => match limit_request(from.timeout, "read", from.container.read_content(&blob.name, MAX_SIZE)).await {
             Ok(content) => Ok(content),
             Err(error) if error.kind() == ErrorKind::NotFound => Err("it was deleted".to_owned()),
             Err(error) => return Err(error),
@@ -205,7 +201,7 @@ async fn read_one(
 }
 
 /// Returns a name as Azure Functions writes it: in lower case, and with the codes of unusual characters.
-fn escape(name: &str) -> String {
+fn escape_name(name: &str) -> String {
     let escaped = name.encode_utf16().map(|unit| match char::from_u32(unit.into()) {
         Some(letter) if letter.is_ascii_alphanumeric() || "-_.".contains(letter) => {
             letter.to_ascii_lowercase().to_string()
@@ -291,8 +287,8 @@ mod tests {
 
     #[test]
     fn functions_escape_names() {
-        assert_eq!(escape("My-Hub_1.x"), "my-hub_1.x");
-        assert_eq!(escape("a b:ü€"), "a:20b:3A:FC::20AC");
+        assert_eq!(escape_name("My-Hub_1.x"), "my-hub_1.x");
+        assert_eq!(escape_name("a b:ü€"), "a:20b:3A:FC::20AC");
     }
 
     #[test]
@@ -383,7 +379,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_name_is_a_partition_or_none(name: String) {
-            if let Some(partition) = partition(&name) {
+            if let Some(partition) = parse_partition(&name) {
                 prop_assert_eq!(partition.as_str(), name);
             }
         }

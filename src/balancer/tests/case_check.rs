@@ -9,7 +9,7 @@ const LOOK: &str = "look at the other case";
 
 /// Creates a loop over this many partitions, whose group has capitals in its names, and that has won the first one.
 fn with_first_win(config: BalancerConfig, partitions: u32) -> (Loop, String) {
-    let settings = Settings { has_other_name_case: true, ..settings(config, 10) };
+    let settings = LoopSettings { has_other_name_case: true, ..settings(config, 10) };
     let mut me = Loop::of(settings).began(partitions);
     me.after(0);
     me.listed("");
@@ -42,7 +42,7 @@ fn conflict_of(used: NameCase) -> CaseConflict {
         Duration::ZERO,
         (datetime!(2026-01-01 00:00:00 UTC), Duration::ZERO),
     );
-    CaseConflict::Other { used, live: LiveOwner::of(&seen).unwrap() }
+    CaseConflict::Other { used, live: LiveOwner::from_ownership(&seen).unwrap() }
 }
 
 fn conflict() -> CaseConflict {
@@ -119,7 +119,7 @@ fn names_without_capitals_need_no_look() {
 fn a_win_after_owning_nothing_looks_again() {
     let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
     looked(&mut me);
-    me.command(Command::MarkLost { partition: 0.into(), epoch: 1, by: None });
+    me.command(LoopCommand::MarkLost { partition: 0.into(), epoch: 1, by: None });
     me.after(12);
     me.listed("-");
     me.no_other_heartbeats();
@@ -178,7 +178,7 @@ fn a_conflict_ends_the_loop_after_the_releases() {
     assert_eq!(me.wins(1, 1), "Claimed 1, Releasing 1 shutdown", "what it wins later is released, too");
     for partition in [0, 1] {
         let release =
-            Command::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
+            LoopCommand::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
         assert_eq!(me.command(release), format!("release {partition}"));
     }
     let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
@@ -204,6 +204,6 @@ fn a_conflict_ends_the_loop_even_if_nothing_works() {
 #[test]
 fn a_conflict_does_not_interrupt_a_shutdown() {
     let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
-    me.command(Command::Shutdown);
+    me.command(LoopCommand::Shutdown);
     assert_eq!(found(&mut me, Some(conflict())), "");
 }

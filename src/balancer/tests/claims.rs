@@ -53,7 +53,7 @@ fn an_expired_owner_is_declared_dead_once() {
     let heartbeat = Heartbeat::new(heartbeat, ETag::new("heartbeat"), Duration::from_secs(3 * LEASE_SECONDS), me.now);
     let actions = me.state.step(Happened::Done(Done::HeartbeatsListed(Ok(vec![heartbeat]))), me.now);
     let request = actions.into_iter().find_map(|action| match action {
-        Action::Request(Request::DeclareDead { heartbeat, claims, .. }) => Some((heartbeat, claims)),
+        Action::Request(StorageRequest::DeclareDead { heartbeat, claims, .. }) => Some((heartbeat, claims)),
         _ => None,
     });
     let (heartbeat, claims) = request.unwrap();
@@ -68,7 +68,7 @@ fn an_expired_owner_is_declared_dead_once() {
 
 /// Returns a loop that has claimed the only unowned partition of this listing, and won it.
 fn with_first_win(reports_starts: bool, listing: &str) -> Loop {
-    let settings = Settings { reports_starts, ..settings(BalancerConfig::default(), 10) };
+    let settings = LoopSettings { reports_starts, ..settings(BalancerConfig::default(), 10) };
     let mut me = Loop::of(settings).began(u32::try_from(listing.len()).unwrap());
     me.after(0);
     me.listed(listing);
@@ -89,9 +89,9 @@ fn claims_wait_for_a_start_that_is_overdue() {
         let mut me = with_first_win(reports_starts, ".xx");
         assert_eq!(second_claim(&mut me).starts_with("claim "), !reports_starts);
         if reports_starts {
-            me.command(Command::Started { partition: 0.into(), epoch: 7 });
+            me.command(LoopCommand::Started { partition: 0.into(), epoch: 7 });
             assert_eq!(second_claim(&mut me), "", "that was another epoch");
-            me.command(Command::Started { partition: 0.into(), epoch: 1 });
+            me.command(LoopCommand::Started { partition: 0.into(), epoch: 1 });
             assert!(second_claim(&mut me).starts_with("claim "));
         }
     }

@@ -18,15 +18,13 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use time::macros::datetime;
 
-use super::action::{Action, Request};
 use super::config::{BalancerConfig, OnLeaseExpiry};
-use super::events::OwnershipEvent;
-use super::happened::{Command, Done, Happened};
+use super::events::{Note, OwnershipEvent};
 use super::liveness::Stalled;
-use super::note::Note;
-use super::settings::Settings;
+use super::settings::LoopSettings;
 use super::snapshot::Snapshot;
-use super::state::State;
+use super::state::BalancerState;
+use super::step::{Action, Done, Happened, LoopCommand, StorageRequest};
 use crate::error::{Error, ErrorKind};
 use crate::model::{
     ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
@@ -53,9 +51,9 @@ fn record(id: &str) -> OwnershipRecord {
 }
 
 /// The settings of a loop whose handlers have this many seconds to stop.
-fn settings(config: BalancerConfig, drain: u64) -> Settings {
+fn settings(config: BalancerConfig, drain: u64) -> LoopSettings {
     let lease_duration = Duration::from_secs(LEASE_SECONDS);
-    Settings {
+    LoopSettings {
         this: Identity::new(owner("me"), incarnation(1)),
         lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
         request_timeout: 5 * SECOND,
@@ -68,7 +66,7 @@ fn settings(config: BalancerConfig, drain: u64) -> Settings {
 
 /// The loop of owner `me`, and its last snapshot.
 struct Loop {
-    state: State,
+    state: BalancerState,
     now: Duration,
     snapshot: Snapshot,
 }
@@ -83,9 +81,9 @@ impl Loop {
         Self::of(settings(config, drain))
     }
 
-    fn of(settings: Settings) -> Self {
-        let snapshot = Snapshot::unknown(owner("me"), LeaseScope::Partition);
-        Self { state: State::new(settings, StdRng::seed_from_u64(1)), now: 1000 * SECOND, snapshot }
+    fn of(settings: LoopSettings) -> Self {
+        let snapshot = Snapshot::with_nothing_known(owner("me"), LeaseScope::Partition);
+        Self { state: BalancerState::new(settings, StdRng::seed_from_u64(1)), now: 1000 * SECOND, snapshot }
     }
 
     /// Creates a loop over an event hub with this many partitions, which has not listed and has claimed nothing.
@@ -115,7 +113,7 @@ impl Loop {
         self.step(Happened::Done(done))
     }
 
-    fn command(&mut self, command: Command) -> String {
+    fn command(&mut self, command: LoopCommand) -> String {
         self.step(Happened::Commanded(command))
     }
 
@@ -206,23 +204,23 @@ fn short(action: &Action) -> Option<String> {
     })
 }
 
-fn short_request(request: &Request) -> String {
+fn short_request(request: &StorageRequest) -> String {
     match request {
-        Request::List => "list".to_owned(),
-        Request::ListWithHeartbeats => "list with heartbeats".to_owned(),
-        Request::ListHeartbeats => "list heartbeats".to_owned(),
-        Request::FindCaseConflict => "look at the other case".to_owned(),
-        Request::DeclareDead { claims, .. } => format!("declare dead for {}", claims.len()),
-        Request::Claim(claim) => format!("claim {}", claim.partition()),
-        Request::Renew(lease) if lease.record().draining => format!("renew {} draining", lease.partition()),
-        Request::Renew(lease) => format!("renew {}", lease.partition()),
-        Request::Release { lease, .. } => format!("release {}", lease.partition()),
-        Request::Keep(lease) => format!("keep {}", lease.partition()),
-        Request::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
-        Request::PollHandoff(handoff) => format!("poll handoff {}", handoff.partition()),
-        Request::SendHeartbeat => "heartbeat".to_owned(),
-        Request::EndHeartbeat { .. } => "end heartbeat".to_owned(),
-        Request::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
+        StorageRequest::List => "list".to_owned(),
+        StorageRequest::ListWithHeartbeats => "list with heartbeats".to_owned(),
+        StorageRequest::ListHeartbeats => "list heartbeats".to_owned(),
+        StorageRequest::FindCaseConflict => "look at the other case".to_owned(),
+        StorageRequest::DeclareDead { claims, .. } => format!("declare dead for {}", claims.len()),
+        StorageRequest::Claim(claim) => format!("claim {}", claim.partition()),
+        StorageRequest::Renew(lease) if lease.record().draining => format!("renew {} draining", lease.partition()),
+        StorageRequest::Renew(lease) => format!("renew {}", lease.partition()),
+        StorageRequest::Release { lease, .. } => format!("release {}", lease.partition()),
+        StorageRequest::Keep(lease) => format!("keep {}", lease.partition()),
+        StorageRequest::RequestHandoff(seen) => format!("request handoff {}", seen.partition),
+        StorageRequest::PollHandoff(handoff) => format!("poll handoff {}", handoff.partition()),
+        StorageRequest::SendHeartbeat => "heartbeat".to_owned(),
+        StorageRequest::EndHeartbeat { .. } => "end heartbeat".to_owned(),
+        StorageRequest::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
     }
 }
 

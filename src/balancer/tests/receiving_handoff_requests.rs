@@ -31,7 +31,7 @@ fn the_owner_acknowledges_and_drains() {
     assert_eq!(receives_request(&mut me, true), "HandoffReceived 0, Releasing 0 handed_over");
     assert_eq!(me.snapshot.owned, [].into());
     assert_eq!(me.after(0), "renew 0 draining");
-    let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
+    let stopped = LoopCommand::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
     assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
     assert_eq!(me.renewed(0, 1), "release 0");
 }
@@ -40,7 +40,7 @@ fn the_owner_acknowledges_and_drains() {
 fn a_failed_last_batch_is_reported() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     receives_request(&mut me, true);
-    let stopped = Command::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
+    let stopped = LoopCommand::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
     assert_eq!(me.command(stopped), "DuplicatesPossible 0 checkpoint_not_written, release 0");
 }
 

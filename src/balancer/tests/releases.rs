@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn stopped(partition: u32, settled: bool) -> Command {
-    Command::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled }
+fn stopped(partition: u32, settled: bool) -> LoopCommand {
+    LoopCommand::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled }
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn a_release_waits_for_the_current_renewal() {
 #[test]
 fn commands_for_an_earlier_epoch_are_ignored() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
-    let earlier = Command::Release { partition: 0.into(), epoch: 9, cooldown: Duration::ZERO, settled: true };
+    let earlier = LoopCommand::Release { partition: 0.into(), epoch: 9, cooldown: Duration::ZERO, settled: true };
     assert_eq!(me.command(earlier), "");
-    assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 9, by: None }), "");
-    assert_eq!(me.command(Command::MarkLost { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
+    assert_eq!(me.command(LoopCommand::MarkLost { partition: 0.into(), epoch: 9, by: None }), "");
+    assert_eq!(me.command(LoopCommand::MarkLost { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
 }
 
 #[test]

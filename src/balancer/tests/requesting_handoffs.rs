@@ -96,7 +96,7 @@ fn nothing_is_stolen_after_an_outage() {
 #[test]
 fn stop_claiming_cancels_handoffs() {
     let (mut me, _) = with_requested_handoff();
-    me.command(Command::StopClaiming);
+    me.command(LoopCommand::StopClaiming);
     assert_eq!(me.after(5), "end heartbeat");
     assert_eq!(me.snapshot.requested_handoffs, [].into());
 }

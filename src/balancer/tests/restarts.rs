@@ -10,7 +10,7 @@ fn kept(me: &mut Loop, partition: u32) -> String {
 #[test]
 fn all_leases_are_renewed_once_more_and_kept() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
-    assert_eq!(me.command(Command::Keep), "end heartbeat, keep 0, keep 1");
+    assert_eq!(me.command(LoopCommand::Keep), "end heartbeat, keep 0, keep 1");
     me.done(Done::HeartbeatEnded(Ok(())));
     assert_eq!(kept(&mut me, 0), "Kept 0");
     assert_eq!(kept(&mut me, 1), "Kept 1, ended, kept 2, unreleased 0");
@@ -20,7 +20,7 @@ fn all_leases_are_renewed_once_more_and_kept() {
 fn keeping_waits_for_the_current_renewal() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     assert!(me.after(30).contains("renew 0"));
-    assert_eq!(me.command(Command::Keep), "end heartbeat");
+    assert_eq!(me.command(LoopCommand::Keep), "end heartbeat");
     assert_eq!(me.renewed(0, 1), "keep 0");
 }
 
@@ -30,13 +30,13 @@ fn a_draining_partition_is_released() {
     me.step(Happened::Hub([0.into()].into()));
     me.after(12);
     assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
-    assert_eq!(me.command(Command::Keep), "end heartbeat, keep 0, release 1");
+    assert_eq!(me.command(LoopCommand::Keep), "end heartbeat, keep 0, release 1");
 }
 
 #[test]
 fn a_late_win_is_released() {
     let mut me = Loop::claiming(BalancerConfig::default());
-    assert_eq!(me.command(Command::Keep), "end heartbeat");
+    assert_eq!(me.command(LoopCommand::Keep), "end heartbeat");
     assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
 }
 

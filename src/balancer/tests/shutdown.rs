@@ -6,7 +6,7 @@ use super::*;
 fn all_partitions_are_released() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
     assert_eq!(
-        me.command(Command::Shutdown),
+        me.command(LoopCommand::Shutdown),
         "Releasing 0 shutdown, release 0, Releasing 1 shutdown, release 1, end heartbeat"
     );
     let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
@@ -18,7 +18,7 @@ fn all_partitions_are_released() {
 #[test]
 fn partitions_not_released_in_time_are_left() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
-    me.command(Command::Shutdown);
+    me.command(LoopCommand::Shutdown);
     assert_eq!(me.after(19), "");
     assert_eq!(me.state.next_wake(), Some(me.now + SECOND));
     assert_eq!(me.after(1), "NotReleased, ended, kept 0, unreleased 2");
@@ -27,14 +27,14 @@ fn partitions_not_released_in_time_are_left() {
 #[test]
 fn a_late_win_is_released() {
     let mut me = Loop::claiming(BalancerConfig::default());
-    assert_eq!(me.command(Command::Shutdown), "end heartbeat");
+    assert_eq!(me.command(LoopCommand::Shutdown), "end heartbeat");
     assert_eq!(me.wins(0, 1), "Claimed 0, Releasing 0 shutdown, release 0");
 }
 
 #[test]
 fn nothing_is_claimed_after_stop_claiming() {
     let mut me = Loop::started(BalancerConfig::default(), 1);
-    assert_eq!(me.command(Command::StopClaiming), "");
+    assert_eq!(me.command(LoopCommand::StopClaiming), "");
     assert_eq!(me.after(0), "end heartbeat", "other instances leave no share to it");
     assert_eq!(me.after(60), "", "no cycle");
 }
@@ -43,7 +43,7 @@ fn nothing_is_claimed_after_stop_claiming() {
 fn a_later_incarnation_has_no_effect() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     me.after(30);
-    me.command(Command::Shutdown);
+    me.command(LoopCommand::Shutdown);
     let replaced = ClaimOutcome::Replaced { by: incarnation(2) };
     let outcome = me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome: replaced });
     assert!(!outcome.contains("replaced"), "{outcome}");

@@ -24,7 +24,7 @@ fn an_end_of_the_heartbeat_that_fails_is_repeated() {
     let failed = |me: &mut Loop| me.done(Done::HeartbeatEnded(Err(unavailable())));
     assert_eq!(failed(&mut me), "HeartbeatNotEnded");
     assert!(!me.after(7).contains("end heartbeat") && me.after(1).contains("end heartbeat"));
-    assert_eq!(me.command(Command::Shutdown), "", "it is under way");
+    assert_eq!(me.command(LoopCommand::Shutdown), "", "it is under way");
     assert_eq!(failed(&mut me), "HeartbeatNotEnded, end heartbeat", "the shutdown repeats it while that may help");
     assert!(failed(&mut me).starts_with("HeartbeatNotEnded, ended"));
 }

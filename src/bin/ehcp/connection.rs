@@ -60,8 +60,14 @@ impl Connection {
         let namespace = namespace.ok_or_else(|| missing("the namespace", "--namespace"))?;
         let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
-        let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret, has_noted_other_case: AtomicBool::new(false) })
+        Ok(Self {
+            global: storage.global.clone(),
+            group,
+            container_name: storage.container_name.clone(),
+            storage,
+            hub_secret,
+            has_noted_other_case: AtomicBool::new(false),
+        })
     }
 
     /// Returns a connection to a group that was found in the container, whose names are written exactly as these.
@@ -71,8 +77,14 @@ impl Connection {
             [group.namespace(), group.event_hub(), group.name()].iter().all(|name| *name == name.to_lowercase());
         storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
-        let (global, container_name) = (storage.global.clone(), storage.container_name.clone());
-        Ok(Self { global, group, container_name, storage, hub_secret, has_noted_other_case: AtomicBool::new(false) })
+        Ok(Self {
+            global: storage.global.clone(),
+            group,
+            container_name: storage.container_name.clone(),
+            storage,
+            hub_secret,
+            has_noted_other_case: AtomicBool::new(false),
+        })
     }
 
     /// Connects an operator of the group.
@@ -131,9 +143,9 @@ impl Connection {
         if described.group.state != GroupState::Absent {
             return Ok(described);
         }
-        let (group, container) = (&self.group, &self.container_name);
         Err(Failure::failed(format!(
-            "container {container:?} has no records of {group}: `ehcp list` shows the groups that it has"
+            "container {:?} has no records of {}: `ehcp list` shows the groups that it has",
+            self.container_name, self.group
         )))
     }
 
@@ -184,8 +196,9 @@ impl Connection {
     /// Waits for a response of the event hub, up to the timeout.
     pub async fn in_time<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let limit = self.hub_timeout();
-        let late = |_| Failure::failed(format!("no response within {limit:?}")).context(HUB_CONTEXT);
-        timeout(limit, request).await.map_err(late)
+        timeout(limit, request)
+            .await
+            .map_err(|_| Failure::failed(format!("no response within {limit:?}")).context(HUB_CONTEXT))
     }
 
     fn hub_timeout(&self) -> Duration {
@@ -193,7 +206,7 @@ impl Connection {
     }
 
     /// Connects to the event hub, which the command needs.
-    pub async fn needed_hub(&self) -> Result<EventHubSource> {
+    pub async fn require_hub(&self) -> Result<EventHubSource> {
         let hub = self.hub().await?;
         hub.ok_or_else(|| Failure::usage("this needs the event hub: remove --no-hub"))
     }
@@ -217,10 +230,9 @@ impl StorageConnection {
         let secret =
             secret("--storage-connection-string", global.storage_connection_string.as_deref(), STORAGE_VARIABLE)?;
         let account = settings.account.clone();
-        let is_given = |option: &str| global.given.iter().any(|given| given == option);
         if let (Some(secret), Some(account)) = (&secret, &account)
-            && is_given("--account")
-            && !is_given("--storage-connection-string")
+            && global.given.iter().any(|option| option == "--account")
+            && global.given.iter().all(|option| option != "--storage-connection-string")
             && !is_for_account(secret, account)
         {
             return Err(Failure::usage(format!(

@@ -57,12 +57,12 @@ impl Table {
         Self { columns, rows: Vec::new() }
     }
 
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.toned(cells, Tone::Plain);
+    pub fn add_row<const N: usize>(&mut self, cells: [String; N]) {
+        self.add_row_in_tone(cells, Tone::Plain);
     }
 
     /// Adds a row. Cells after the last column are left out.
-    pub fn toned<const N: usize>(&mut self, cells: [String; N], tone: Tone) {
+    pub fn add_row_in_tone<const N: usize>(&mut self, cells: [String; N], tone: Tone) {
         debug_assert!(N >= self.columns.len(), "a cell for each column");
         self.rows.push((cells.into_iter().take(self.columns.len()).collect(), tone));
     }
@@ -102,14 +102,13 @@ impl Output {
                 let lines: Result<Vec<_>> = rows.iter().map(|row| json(serde_json::to_string(row))).collect();
                 lines?.concat()
             }
-            Format::Csv => csv(table)?,
-            Format::Table | Format::Wide => self.drawn(table),
+            Format::Csv => format_csv(table)?,
+            Format::Table | Format::Wide => self.draw_table(table),
         };
         print(&text)
     }
 
-    fn drawn(self, table: &Table) -> String {
-        let is_shown = |column: &Column| self.format == Format::Wide || !column.is_wide;
+    fn draw_table(self, table: &Table) -> String {
         let mut drawn = comfy_table::Table::new();
         // A program reads one line per row.
         let is_terminal = io::stdout().is_terminal();
@@ -121,10 +120,11 @@ impl Output {
             Color::Auto if has_no_color() => drawn.force_no_tty(),
             Color::Auto => &mut drawn,
         };
-        let shown: Vec<_> = table.columns.iter().filter(|column| is_shown(column)).collect();
+        let is_wide = self.format == Format::Wide;
+        let shown: Vec<_> = table.columns.iter().filter(|column| is_wide || !column.is_wide).collect();
         drawn.set_header(shown.iter().map(|column| Cell::new(column.name).add_attribute(Attribute::Bold)));
         for (cells, tone) in &table.rows {
-            let cells = cells.iter().zip(table.columns).filter(|(_, column)| is_shown(column));
+            let cells = cells.iter().zip(table.columns).filter(|(_, column)| is_wide || !column.is_wide);
             drawn.add_row(cells.map(|(cell, column)| {
                 let cell = if cell.is_empty() { Cell::new("-") } else { Cell::new(printable(cell)) };
                 let cell = if column.is_number { cell.set_alignment(CellAlignment::Right) } else { cell };
@@ -201,13 +201,12 @@ pub fn json(text: serde_json::Result<String>) -> Result<String> {
     text.map(|text| text + "\n").map_err(|error| Failure::failed(error.to_string()))
 }
 
-fn csv(table: &Table) -> Result<String> {
+fn format_csv(table: &Table) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = table.columns.iter().map(|column| column.name.to_lowercase().replace('-', "_"));
-    let failed = |error: csv::Error| Failure::failed(error.to_string());
-    writer.write_record(header).map_err(failed)?;
+    writer.write_record(header).map_err(|error| Failure::failed(error.to_string()))?;
     for (cells, _) in &table.rows {
-        writer.write_record(cells).map_err(failed)?;
+        writer.write_record(cells).map_err(|error| Failure::failed(error.to_string()))?;
     }
     let bytes = writer.into_inner().map_err(|error| Failure::failed(error.to_string()))?;
     String::from_utf8(bytes).map_err(|error| Failure::failed(error.to_string()))

@@ -31,25 +31,25 @@ pub fn show_undo(global: &Global, case: NameCase, command: &str) {
     // `auto` may choose the other case if this was the last record.
     let is_ambiguous =
         global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto && case == NameCase::Verbatim;
-    let global = if is_ambiguous { global.redirected(&[("--blob-name-case", "verbatim")]) } else { global };
+    let global = if is_ambiguous { global.with_options(&[("--blob-name-case", "verbatim")]) } else { global };
     let words: Vec<_> = std::iter::once(command).chain(global.given.iter().map(String::as_str)).collect();
     note(format_args!("undo: ehcp {}", words.join(" ")));
 }
 
 /// Ends with the first Ctrl-C or SIGTERM. What is being written is then finished first. A second one ends the program.
-pub async fn interrupted() {
+pub async fn wait_for_interrupt() {
     /// The exit code of a program that SIGINT ended, by the convention of shells.
     const INTERRUPTED: i32 = 130;
-    asked_to_stop().await;
+    wait_for_stop_signal().await;
     note("stopping: what is being written is finished first");
     tokio::spawn(async {
-        asked_to_stop().await;
+        wait_for_stop_signal().await;
         std::process::exit(INTERRUPTED);
     });
 }
 
 /// Ends with a signal. Signals that cannot be handled end the program.
-pub async fn asked_to_stop() {
+pub async fn wait_for_stop_signal() {
     let interrupted = async {
         if tokio::signal::ctrl_c().await.is_err() {
             pending::<()>().await;

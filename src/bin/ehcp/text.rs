@@ -89,9 +89,9 @@ pub fn or_empty(value: Option<impl ToString>) -> String {
 }
 
 /// Returns text as one word of a shell.
-pub fn quoted(text: &str) -> String {
-    let is_safe = |letter: char| letter.is_ascii_alphanumeric() || "-_./:@,=+%".contains(letter);
-    if !text.is_empty() && text.chars().all(is_safe) {
+pub fn quote_word(text: &str) -> String {
+    let is_safe = text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./:@,=+%".contains(letter));
+    if !text.is_empty() && is_safe {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn words_of_a_shell_are_quoted() {
         for (text, expected) in [("a-1", "a-1"), ("$Default", "'$Default'"), ("it's", r"'it'\''s'"), ("", "''")] {
-            assert_eq!(quoted(text), expected);
+            assert_eq!(quote_word(text), expected);
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
 
         #[test]
         fn any_text_is_one_word_of_a_shell(text in "[ -~]{0,40}") {
-            prop_assert_eq!(shlex(&quoted(&text)), text);
+            prop_assert_eq!(shlex(&quote_word(&text)), text);
         }
     }
 

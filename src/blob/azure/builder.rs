@@ -6,11 +6,11 @@ use std::sync::Arc;
 use azure_core::credentials::TokenCredential;
 use azure_core::http::ClientOptions;
 
-use super::auth::Access;
+use super::access::Access;
+use super::client::ContainerSettings;
 use super::container::AzureContainer;
 use super::credentials::CurrentCredentials;
-use super::settings::Settings;
-use super::unusable::Reported;
+use super::listing::UnusableLog;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
@@ -175,10 +175,10 @@ impl AzureContainerBuilder {
         if !self.allow_http {
             container_url.check_encrypted()?;
         }
-        AzureContainer::connect(Arc::new(Settings {
+        AzureContainer::connect(Arc::new(ContainerSettings {
             container_url,
             credentials: CurrentCredentials::new(credentials),
-            unusable: Reported::default(),
+            unusable: UnusableLog::default(),
             api_version: self.api_version,
             page_size: self.page_size,
             wall_clock: self.wall_clock,
@@ -197,11 +197,11 @@ pub(in crate::blob) fn check_page_size(page_size: Option<u32>) -> Result<()> {
 
 fn is_date(version: &str) -> bool {
     let bytes = version.as_bytes();
-    let is_placed = |(index, byte): (usize, &u8)| match index {
-        4 | 7 => *byte == b'-',
-        _ => byte.is_ascii_digit(),
-    };
-    bytes.len() == 10 && bytes.iter().enumerate().all(is_placed)
+    bytes.len() == 10
+        && bytes.iter().enumerate().all(|(index, byte)| match index {
+            4 | 7 => *byte == b'-',
+            _ => byte.is_ascii_digit(),
+        })
 }
 
 impl fmt::Debug for AzureContainerBuilder {

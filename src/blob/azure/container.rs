@@ -8,21 +8,22 @@ use async_trait::async_trait;
 use azure_core::http::headers::{HeaderName, IF_MATCH};
 use azure_core::http::{Method, Request};
 
-use super::auth::Access;
-use super::client::{Client, Outcome};
+use super::access::Access;
+use super::client::{Client, ContainerSettings, ResponseOutcome};
 use super::errors::{check_listed, unusable_response};
 use super::headers::{self, METADATA_PREFIX};
 use super::listing::{self, Detail, Page};
-use super::operation::{Operation, Verb};
-use super::settings::Settings;
+use super::refusals::{Operation, Verb};
 use crate::blob::validation::{validate_blob_name, validate_metadata};
 use crate::blob::{
-    Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
+    Blob, BlobContainer, BlobContent, BlobContents, Condition, ContainerCreation, ETag, ListResult, Metadata,
+    ResponseInfo, WriteResult,
 };
 use crate::error::{Error, Result};
 
 const BLOB_TYPE: HeaderName = HeaderName::from_static("x-ms-blob-type");
 const IF_NONE_MATCH: HeaderName = HeaderName::from_static("if-none-match");
+const RANGE: HeaderName = HeaderName::from_static("x-ms-range");
 const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 
 /// A container of Azure Blob Storage. Clones share one HTTP client.
@@ -52,7 +53,7 @@ const VERSION_ID: HeaderName = HeaderName::from_static("x-ms-version-id");
 /// The service decides how requests to soft-deleted, archived and leased blobs end. This crate creates no such blobs.
 #[derive(Clone)]
 pub struct AzureContainer {
-    pub(super) client: Arc<Client>,
+    client: Arc<Client>,
 }
 
 impl AzureContainer {
@@ -87,33 +88,34 @@ impl AzureContainer {
         let settings = self.settings();
         let (url, credentials) = access.resolve(&settings.wall_clock)?;
         if url.url() != settings.container_url.url() {
-            let (other, this) = (url.url(), settings.container_url.url());
             return Err(Error::config(format!(
-                "the new credentials are for {other}, but this container is {this}: build another container for that one"
+                "the new credentials are for {}, but this container is {}: build another container for that one",
+                url.url(),
+                settings.container_url.url()
             )));
         }
         settings.credentials.replace(credentials);
         Ok(())
     }
 
-    pub(super) fn connect(settings: Arc<Settings>) -> Result<Self> {
+    pub(super) fn connect(settings: Arc<ContainerSettings>) -> Result<Self> {
         Ok(Self { client: Arc::new(Client::new(settings)?) })
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &ContainerSettings {
         self.client.settings()
     }
 
     pub(super) fn operation<'a>(&'a self, verb: Verb, name: &'a str) -> Operation<'a> {
-        Operation { verb, name, container: self.settings().container_url.container() }
+        Operation { verb, name, container: self.settings().container_url.container_name() }
     }
 
     pub(super) fn blob_request(&self, method: Method, name: &str) -> Request {
-        self.client.request(method, self.settings().container_url.blob(name))
+        self.client.new_request(method, self.settings().container_url.blob_url(name))
     }
 
     /// Lists the blobs with this prefix, page by page. With [`Detail::Content`], only those at the level of the prefix.
-    pub(super) async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
+    async fn list_all(&self, prefix: &str, detail: Detail) -> Result<(Page, ResponseInfo)> {
         let operation = self.operation(Verb::List, prefix);
         let (mut all, mut response) = self.list_page(prefix, None, detail).await?;
         let mut markers = HashSet::new();
@@ -143,7 +145,7 @@ impl AzureContainer {
         query.extend(marker.map(|marker| ("marker", marker)));
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);
-        let reply = self.client.read(operation, self.client.request(Method::Get, url)).await?;
+        let reply = self.client.read_with_retries(operation, self.client.new_request(Method::Get, url)).await?;
         let page = listing::parse_page(&reply.body, detail, reply.response)
             .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))?;
         Ok((page, reply.response))
@@ -154,7 +156,7 @@ impl AzureContainer {
 impl BlobContainer for AzureContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         let (page, response) = self.list_all(prefix, Detail::Version).await?;
-        self.settings().unusable.report(prefix, page.unusable.into_iter().collect());
+        self.settings().unusable.log_new(prefix, page.unusable.into_iter().collect());
         let mut blobs = page.blobs;
         blobs.sort_by(|left, right| left.name.cmp(&right.name));
         Ok(ListResult { blobs, response })
@@ -163,11 +165,12 @@ impl BlobContainer for AzureContainer {
     async fn get(&self, name: &str) -> Result<Blob> {
         validate_blob_name(name)?;
         let operation = self.operation(Verb::Get, name);
-        let reply = self.client.read(operation, self.blob_request(Method::Head, name)).await?;
-        let etag = headers::etag(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
-        let last_modified = headers::last_modified(&reply.headers)
+        let reply = self.client.read_with_retries(operation, self.blob_request(Method::Head, name)).await?;
+        let etag =
+            headers::etag_header(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
+        let last_modified = headers::last_modified_header(&reply.headers)
             .ok_or_else(|| unusable_response(operation, "it has no time of the last write"))?;
-        let metadata = headers::metadata(&reply.headers);
+        let metadata = headers::metadata_headers(&reply.headers);
         Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, response: reply.response })
     }
 
@@ -189,9 +192,10 @@ impl BlobContainer for AzureContainer {
         for (key, value) in metadata {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
-        let reply = self.client.write(operation, request).await?;
-        let etag = headers::etag(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
-        let versioned = headers::header(&reply.headers, &VERSION_ID).is_some();
+        let reply = self.client.write_once(operation, request).await?;
+        let etag =
+            headers::etag_header(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
+        let versioned = headers::find_header(&reply.headers, &VERSION_ID).is_some();
         Ok(WriteResult { etag, versioned, response: reply.response })
     }
 
@@ -199,23 +203,39 @@ impl BlobContainer for AzureContainer {
         validate_blob_name(name)?;
         let mut request = self.blob_request(Method::Delete, name);
         request.insert_header(IF_MATCH, etag.quoted());
-        Ok(self.client.write(self.operation(Verb::Delete, name), request).await?.response)
+        Ok(self.client.write_once(self.operation(Verb::Delete, name), request).await?.response)
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
         let operation = self.operation(Verb::CreateContainer, "");
         let url = self.settings().container_url.with_query(&[("restype", "container")]);
-        match self.client.send_once(operation, self.client.request(Method::Put, url)).await? {
-            Outcome::Success(_) => Ok(ContainerCreation::Created),
-            Outcome::Refused { code: Some(code), .. } if code == "ContainerAlreadyExists" => {
+        match self.client.send_once(operation, self.client.new_request(Method::Put, url)).await? {
+            ResponseOutcome::Success(_) => Ok(ContainerCreation::Created),
+            ResponseOutcome::Refused { code: Some(code), .. } if code == "ContainerAlreadyExists" => {
                 Ok(ContainerCreation::Existed)
             }
-            Outcome::Refused { error, .. } => Err(error),
+            ResponseOutcome::Refused { error, .. } => Err(error),
         }
     }
 
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
         Ok(Arc::new(Self::connect(self.client.settings().clone())?))
+    }
+}
+
+/// Blobs of other programs.
+#[async_trait]
+impl BlobContents for AzureContainer {
+    async fn list_contents(&self, prefix: &str) -> Result<Vec<BlobContent>> {
+        Ok(self.list_all(prefix, Detail::Content).await?.0.contents)
+    }
+
+    async fn read_content(&self, name: &str, limit: u32) -> Result<Vec<u8>> {
+        validate_blob_name(name)?;
+        let mut request = self.blob_request(Method::Get, name);
+        request.insert_header(RANGE, format!("bytes=0-{}", limit.saturating_sub(1)));
+        let reply = self.client.read_with_retries(self.operation(Verb::Get, name), request).await?;
+        Ok(reply.body.to_vec())
     }
 }
 

@@ -1,16 +1,19 @@
-//! The credentials of a container, and those of one call.
+//! The credentials of a container, those of one call, and the token in each attempt of a request.
 
 use std::sync::{Arc, RwLock};
 
 use azure_core::base64;
 use azure_core::credentials::Secret;
 use azure_core::error::ErrorKind;
-use azure_core::http::{Context, Request};
+use azure_core::http::headers::AUTHORIZATION;
+use azure_core::http::policies::{Policy, PolicyResult};
+use azure_core::http::{Context, Request, StatusCode};
 
+use super::refresh::Token;
 use super::refusals::CredentialKind;
 use super::token::TokenSource;
 use crate::error::{Error, Result};
-use crate::lock::{read, write};
+use crate::util::{lock_for_reading, lock_for_writing};
 
 /// Credentials. `Debug` shows no secret, because neither [`Secret`] nor [`TokenSource`] does.
 #[derive(Debug)]
@@ -25,7 +28,7 @@ pub(super) enum Credentials {
 }
 
 impl Credentials {
-    pub(super) fn account_key(account: &str, key: Secret) -> Result<Self> {
+    pub(super) fn from_account_key(account: &str, key: Secret) -> Result<Self> {
         if account.is_empty() {
             return Err(Error::config("the account name is empty; it is required with an account key"));
         }
@@ -33,23 +36,22 @@ impl Credentials {
         if !account.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')) {
             return Err(Error::config("the account name has characters that no account name has; is it the key?"));
         }
-        let is_base64 = base64::decode(key.secret()).is_ok_and(|bytes| !bytes.is_empty());
-        if !is_base64 {
+        if !base64::decode(key.secret()).is_ok_and(|bytes| !bytes.is_empty()) {
             return Err(Error::config("the account key (AccountKey) is not base64; copy the complete key"));
         }
         Ok(Self::AccountKey { account: account.to_owned(), key })
     }
 
     /// Returns the credentials for the query of a shared access signature, if it contains a signature.
-    pub(super) fn sas(query: &str) -> Option<Self> {
+    pub(super) fn from_sas_query(query: &str) -> Option<Self> {
         let query = query.strip_prefix('?').unwrap_or(query);
         let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
         is_signed.then(|| Self::Sas(Secret::new(query.to_owned())))
     }
 
     /// Returns the signature in the query of a URL.
-    pub(super) fn sas_of_url(query: Option<&str>) -> Result<Self> {
-        query.and_then(Self::sas).ok_or_else(|| {
+    pub(super) fn from_sas_url(query: Option<&str>) -> Result<Self> {
+        query.and_then(Self::from_sas_query).ok_or_else(|| {
             Error::config("the SAS URL has no signature; it should end with ?sv=...&sig=..., as the portal shows it")
         })
     }
@@ -75,21 +77,21 @@ impl CurrentCredentials {
 
     /// Returns the credentials for a call that begins now. It uses them for all its attempts.
     pub(super) fn get(&self) -> Arc<Credentials> {
-        Arc::clone(&read(&self.0))
+        Arc::clone(&lock_for_reading(&self.0))
     }
 
     pub(super) fn replace(&self, credentials: Credentials) {
-        *write(&self.0) = Arc::new(credentials);
+        *lock_for_writing(&self.0) = Arc::new(credentials);
     }
 }
 
 /// Returns the credentials of a call, which the client puts into its context.
-pub(super) fn of_call<'a>(ctx: &'a Context<'_>) -> azure_core::Result<&'a Credentials> {
-    ctx.value::<Arc<Credentials>>().map(AsRef::as_ref).ok_or_else(|| removed("the credentials"))
+pub(super) fn call_credentials<'a>(ctx: &'a Context<'_>) -> azure_core::Result<&'a Credentials> {
+    ctx.value::<Arc<Credentials>>().map(AsRef::as_ref).ok_or_else(|| missing_from_context("the credentials"))
 }
 
 /// Returns the error of a call whose context lacks what the client put into it.
-pub(super) fn removed(what: &str) -> azure_core::Error {
+pub(super) fn missing_from_context(what: &str) -> azure_core::Error {
     let message = format!("a policy removed {what} from the context of the request");
     azure_core::Error::with_message(ErrorKind::Credential, message)
 }
@@ -102,4 +104,29 @@ pub(super) fn add_sas(request: &mut Request, sas: &Secret) {
         None => sas.secret().to_owned(),
     };
     request.url_mut().set_query(Some(&query));
+}
+
+/// Adds the token in the context to each attempt of a request, over https only. A token is replaced if the response is
+/// 401. The response is returned to the caller, as by the policy of `azure_core` (neither supports challenges).
+#[derive(Debug)]
+pub(super) struct TokenPolicy;
+
+#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
+#[async_trait::async_trait]
+impl Policy for TokenPolicy {
+    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+        let Credentials::Token(source) = call_credentials(ctx)? else {
+            return next[0].send(ctx, request, &next[1..]).await;
+        };
+        if request.url().scheme() != "https" {
+            return Err(azure_core::Error::with_message(ErrorKind::Other, "a token is only sent over https"));
+        }
+        let token = ctx.value::<Arc<Token>>().ok_or_else(|| missing_from_context("the token"))?;
+        request.insert_header(AUTHORIZATION, format!("Bearer {}", token.secret.secret()));
+        let response = next[0].send(ctx, request, &next[1..]).await?;
+        if response.status() == StatusCode::Unauthorized {
+            source.replace_rejected(token);
+        }
+        Ok(response)
+    }
 }

@@ -23,12 +23,18 @@ pub(super) struct ContainerUrl {
 
 impl ContainerUrl {
     /// Parses the URL of a container.
-    pub(super) fn of_container(url: Url) -> Result<Self> {
+    pub(super) fn from_container_url(url: Url) -> Result<Self> {
         let url = without_query(url);
-        let container = match *segments(&url).as_slice() {
+        let container = match *path_segments(&url).as_slice() {
             [container] if !has_account_in_path(&url) && container != EMULATOR_ACCOUNT => container.to_owned(),
             [account, container] if may_have_account_in_path(&url, account) => container.to_owned(),
-            _ => return Err(no_container(&url)),
+            _ => {
+                return Err(Error::config(format!(
+                    "the URL {url} does not name a container; it should look like \
+                     https://account.blob.core.windows.net/container or \
+                     http://127.0.0.1:10000/devstoreaccount1/container"
+                )));
+            }
         };
         check_container_name(&container)?;
         Ok(Self { url: without_trailing_slash(url), container })
@@ -38,10 +44,15 @@ impl ContainerUrl {
     pub(super) fn in_account(account_url: Url, container: &str) -> Result<Self> {
         check_container_name(container)?;
         let mut url = without_trailing_slash(without_query(account_url));
-        match *segments(&url).as_slice() {
+        match *path_segments(&url).as_slice() {
             [] => {}
             [account] if may_have_account_in_path(&url, account) => {}
-            _ => return Err(not_an_account(&url)),
+            _ => {
+                return Err(Error::config(format!(
+                    "the account URL {url} has a path, which only those of emulators have; it should look like \
+                     https://account.blob.core.windows.net, without the container"
+                )));
+            }
         }
         url.set_path(&format!("{}/{container}", url.path().trim_end_matches('/')));
         Ok(Self { url, container: container.to_owned() })
@@ -51,7 +62,7 @@ impl ContainerUrl {
         &self.url
     }
 
-    pub(super) fn blob(&self, name: &str) -> Url {
+    pub(super) fn blob_url(&self, name: &str) -> Url {
         let mut url = self.url.clone();
         url.set_path(&format!("{}/{}", self.url.path(), utf8_percent_encode(name, ENCODED)));
         url
@@ -66,7 +77,7 @@ impl ContainerUrl {
         url
     }
 
-    pub(super) fn container(&self) -> &str {
+    pub(super) fn container_name(&self) -> &str {
         &self.container
     }
 
@@ -135,7 +146,7 @@ fn without_trailing_slash(mut url: Url) -> Url {
     url
 }
 
-fn segments(url: &Url) -> Vec<&str> {
+fn path_segments(url: &Url) -> Vec<&str> {
     url.path().split('/').filter(|segment| !segment.is_empty()).collect()
 }
 
@@ -152,30 +163,14 @@ fn may_have_account_in_path(url: &Url, account: &str) -> bool {
 /// its account.
 fn has_account_in_path(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
-    let is_ipv4 = host.parse::<std::net::Ipv4Addr>().is_ok();
-    is_ipv4 || host.starts_with('[') || host == "localhost"
-}
-
-fn no_container(url: &Url) -> Error {
-    Error::config(format!(
-        "the URL {url} does not name a container; it should look like \
-         https://account.blob.core.windows.net/container or http://127.0.0.1:10000/devstoreaccount1/container"
-    ))
-}
-
-fn not_an_account(url: &Url) -> Error {
-    Error::config(format!(
-        "the account URL {url} has a path, which only those of emulators have; it should look like \
-         https://account.blob.core.windows.net, without the container"
-    ))
+    host.parse::<std::net::Ipv4Addr>().is_ok() || host.starts_with('[') || host == "localhost"
 }
 
 /// Azure's rule:
 /// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
 fn check_container_name(name: &str) -> Result<()> {
-    let is_letter_or_digit = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let is_valid = (3..=63).contains(&name.len())
-        && name.bytes().all(|byte| is_letter_or_digit(byte) || byte == b'-')
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-')
         && !name.contains("--");
@@ -193,7 +188,7 @@ mod tests {
     use super::*;
 
     fn container(url: &str) -> Result<ContainerUrl> {
-        ContainerUrl::of_container(Url::parse(url).unwrap())
+        ContainerUrl::from_container_url(Url::parse(url).unwrap())
     }
 
     #[test]
@@ -209,7 +204,7 @@ mod tests {
             ("http://acct.localhost:10000/acct/leases", "acct.localhost:10000"),
         ] {
             let url = container(url).unwrap();
-            assert_eq!((url.container(), url.host().as_str()), ("leases", host));
+            assert_eq!((url.container_name(), url.host().as_str()), ("leases", host));
             assert!(url.url().as_str().ends_with("/leases"), "{url:?}");
         }
     }
@@ -256,7 +251,7 @@ mod tests {
     fn blob_name_is_one_path_segment() {
         let url = container("https://a.example/leases").unwrap();
         assert_eq!(
-            url.blob("ns/hub/$Default/../ä b%2F?#'+/").as_str(),
+            url.blob_url("ns/hub/$Default/../ä b%2F?#'+/").as_str(),
             "https://a.example/leases/ns%2Fhub%2F%24Default%2F..%2F%C3%A4%20b%252F%3F%23%27%2B%2F"
         );
     }

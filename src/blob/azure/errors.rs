@@ -1,14 +1,13 @@
-//! Maps error responses and failures of requests to [`crate::Error`].
+//! Maps error responses and failures of requests to [`crate::Error`], without the secrets of their causes.
 
 use std::error::Error as StdError;
+use std::fmt;
 use std::time::Duration;
 
 use azure_core::error::ErrorKind as AzureErrorKind;
 use time::OffsetDateTime;
 
-use super::operation::{Operation, Verb};
-use super::redacted::RedactedCause;
-use super::refusals::{Class, CredentialKind, meaning};
+use super::refusals::{Class, CredentialKind, Operation, Verb, meaning_of_response};
 use crate::error::{Error, ErrorKind};
 
 /// A response other than success. The body is not used: a HEAD request has none.
@@ -27,9 +26,20 @@ pub(in crate::blob) struct ErrorResponse<'a> {
 impl ErrorResponse<'_> {
     /// Converts the response. `credentials` is the kind that was used, if it is known.
     pub(in crate::blob) fn into_error(self, operation: Operation<'_>, credentials: Option<CredentialKind>) -> Error {
-        let (class, advice) = meaning(operation.verb, self.status, self.code.unwrap_or_default(), credentials);
+        let (class, advice) =
+            meaning_of_response(operation.verb, self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
-        let clock = self.clock_skew.filter(|_| code == "AuthenticationFailed").map_or_else(String::new, clock_advice);
+        let clock = match self.clock_skew.filter(|_| code == "AuthenticationFailed") {
+            Some(skew) => {
+                let seconds = skew.whole_seconds().abs();
+                let direction = if skew.is_negative() { "behind" } else { "ahead of" };
+                format!(
+                    "; the cause may be the local clock, which is {seconds} s {direction} that of the service: set the \
+                     clock"
+                )
+            }
+            None => String::new(),
+        };
         let message = format!("{operation}: the service responded {} ({code}){advice}{clock}", self.status);
         Error::new(self.kind(class, operation.verb), message).with_server_time(self.server_time)
     }
@@ -41,17 +51,12 @@ impl ErrorResponse<'_> {
             Class::ContainerNotFound => ErrorKind::ContainerNotFound,
             Class::Unauthorized => ErrorKind::Unauthorized,
             Class::Throttled => ErrorKind::Throttled { retry_after: self.retry_after },
-            Class::Failed if verb.changes_something() => ErrorKind::Indeterminate,
+            // A write may have been applied.
+            Class::Failed if !matches!(verb, Verb::List | Verb::Get) => ErrorKind::Indeterminate,
             Class::Failed | Class::NotNow => ErrorKind::Unavailable,
             Class::Rejected => ErrorKind::Rejected,
         }
     }
-}
-
-fn clock_advice(skew: time::Duration) -> String {
-    let direction = if skew.is_negative() { "behind" } else { "ahead of" };
-    let seconds = skew.whole_seconds().abs();
-    format!("; the cause may be the local clock, which is {seconds} s {direction} that of the service: set the clock")
 }
 
 /// The beginning of errors about tokens.
@@ -90,7 +95,7 @@ impl NoResponse {
                 (ErrorKind::Indeterminate, format!("the connection to {host} failed before the response was complete"))
             }
         };
-        Error::new(kind, format!("{operation}: {what}")).with_source(RedactedCause::of(cause))
+        Error::new(kind, format!("{operation}: {what}")).with_source(RedactedCause::new(cause))
     }
 }
 
@@ -117,14 +122,14 @@ pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last:
     let message = format!("{operation}: {NOT_SENT}, and the token issuer returned none within {waited:?}");
     let error = Error::new(ErrorKind::Unavailable, message);
     match last {
-        Some(last) => error.with_source(RedactedCause::of(last)),
+        Some(last) => error.with_source(RedactedCause::new(last)),
         None => error,
     }
 }
 
 /// Returns the error of a failed attempt to replace a token, for the log.
 pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
-    Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::of(error))
+    Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::new(error))
 }
 
 /// Returns the error of a successful response that lacks a required part.
@@ -157,6 +162,54 @@ pub(super) fn is_temporary(error: &azure_core::Error) -> bool {
         AzureErrorKind::HttpResponse { status, .. } => matches!(u16::from(*status), 408 | 429 | 500..),
         _ => false,
     })
+}
+
+/// A chain of errors as text, without the queries of URLs: a query may contain a signature, and the HTTP client shows
+/// whole URLs.
+pub(super) struct RedactedCause {
+    text: String,
+    source: Option<Box<RedactedCause>>,
+}
+
+impl RedactedCause {
+    pub(super) fn new(error: &(dyn StdError + 'static)) -> Self {
+        let source = error.source().map(|source| Box::new(Self::new(source)));
+        Self { text: without_queries(&error.to_string()), source }
+    }
+}
+
+impl fmt::Display for RedactedCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for RedactedCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text)?;
+        match &self.source {
+            Some(source) => write!(f, " caused by {source:?}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StdError for RedactedCause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
+    }
+}
+
+/// Removes each query, from its question mark to the end of the word.
+fn without_queries(text: &str) -> String {
+    let mut parts = text.split('?');
+    let mut result = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        result.push('?');
+        let end = part.find(|letter: char| letter.is_whitespace() || matches!(letter, ')' | '>' | '"' | '\''));
+        result.push_str(end.map_or("", |end| &part[end..]));
+    }
+    result
 }
 
 #[cfg(test)]
@@ -310,6 +363,19 @@ mod tests {
         }
         for lasting in [AzureErrorKind::Credential, AzureErrorKind::Other, status(400), status(401)] {
             assert_eq!(failed(lasting), ErrorKind::Unauthorized);
+        }
+    }
+
+    #[test]
+    fn queries_are_removed_and_the_rest_is_kept() {
+        for (text, expected) in [
+            ("for url (http://a/c?sv=1&sig=hush): refused", "for url (http://a/c?): refused"),
+            ("http://a/c?sig=hush", "http://a/c?"),
+            ("'http://a?sig=hush' then \"http://b?x=hush?sig=hush\"", "'http://a?' then \"http://b??\""),
+            ("why? because", "why? because"),
+            ("nothing", "nothing"),
+        ] {
+            assert_eq!(without_queries(text), expected);
         }
     }
 }

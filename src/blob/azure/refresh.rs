@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 use azure_core::Error;
 use azure_core::credentials::{AccessToken, Secret};
 use time::OffsetDateTime;
@@ -22,11 +24,11 @@ const TRUST: Duration = Duration::from_secs(5 * 60);
 /// A refresh that has not reported for this long runs on a runtime that is blocked or has ended.
 const STALL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The pause after the first failed refresh, and the longest pause, while the current token is valid.
-const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+/// The pauses after failed refreshes while the current token is valid.
+const BACKOFF: Backoff = Backoff::new(Duration::from_secs(5), Duration::from_secs(30));
 
 /// The same without a valid token, while requests wait.
-const PAUSES_WITHOUT_TOKEN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+const BACKOFF_WITHOUT_TOKEN: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(5));
 
 /// A token and the times of its use.
 #[derive(Debug)]
@@ -39,7 +41,7 @@ pub(super) struct Token {
 impl Token {
     /// Creates a token from a response. The local time is used only here, so a later change of the clock does not
     /// affect this token.
-    pub(super) fn received(token: AccessToken, local_time: OffsetDateTime, now: Duration) -> Self {
+    pub(super) fn from_response(token: AccessToken, local_time: OffsetDateTime, now: Duration) -> Self {
         let left = Duration::try_from(token.expires_on - local_time).unwrap_or_default();
         let left = if left.is_zero() { TRUST } else { left };
         let kept = left.saturating_sub(EARLY).max(SHORTEST_USE.min(left / 2));
@@ -51,27 +53,27 @@ impl Token {
 #[derive(Debug, Default)]
 pub(super) struct Refreshes {
     token: Option<Arc<Token>>,
-    running: Option<Running>,
-    failed: Option<Failed>,
+    running: Option<RunningRefresh>,
+    failed: Option<LastFailure>,
     begun: u64,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningRefresh {
     number: u64,
     seen: Duration,
 }
 
 #[derive(Debug)]
-struct Failed {
+struct LastFailure {
     at: Duration,
     times: u32,
-    failure: Failure,
+    failure: RefreshFailure,
 }
 
 /// Why a refresh returned no token.
 #[derive(Clone, Debug)]
-pub(super) struct Failure {
+pub(super) struct RefreshFailure {
     pub(super) error: Arc<Error>,
     /// The issuer may grant the same request later.
     pub(super) is_temporary: bool,
@@ -87,28 +89,31 @@ pub(super) enum Step {
 
 impl Refreshes {
     /// Begins a refresh if one is due, and returns its number.
-    pub(super) fn begin(&mut self, now: Duration) -> Option<u64> {
+    pub(super) fn begin_refresh(&mut self, now: Duration) -> Option<u64> {
         let token = self.valid_token(now);
         let is_wanted = token.is_none_or(|token| token.replaced_from <= now);
         let is_running = self.running.as_ref().is_some_and(|running| now < running.seen + STALL_TIMEOUT);
-        let is_pausing =
-            self.failed.as_ref().is_some_and(|failed| now < failed.at + pause(failed.times, token.is_some()));
+        let backoff = if token.is_some() { BACKOFF } else { BACKOFF_WITHOUT_TOKEN };
+        let is_pausing = self
+            .failed
+            .as_ref()
+            .is_some_and(|failed| now < failed.at + backoff.wait_after(failed.times.saturating_sub(1)));
         if !is_wanted || is_running || is_pausing {
             return None;
         }
         self.begun += 1;
-        self.running = Some(Running { number: self.begun, seen: now });
+        self.running = Some(RunningRefresh { number: self.begun, seen: now });
         Some(self.begun)
     }
 
     /// Returns the next step of a request that needs a token now. If the issuer rejected the last attempt, the request
     /// fails and does not wait: the result does not change until the next attempt.
-    pub(super) fn step(&self, now: Duration) -> Step {
+    pub(super) fn next_step(&self, now: Duration) -> Step {
         if let Some(token) = self.valid_token(now) {
             return Step::Use(Arc::clone(token));
         }
         match &self.failed {
-            Some(Failed { failure, .. }) if self.running.is_none() && !failure.is_temporary => {
+            Some(LastFailure { failure, .. }) if self.running.is_none() && !failure.is_temporary => {
                 Step::Fail(Arc::clone(&failure.error))
             }
             _ => Step::Wait,
@@ -116,14 +121,14 @@ impl Refreshes {
     }
 
     /// Records that this refresh is still running.
-    pub(super) fn seen(&mut self, number: u64, now: Duration) {
+    pub(super) fn record_running(&mut self, number: u64, now: Duration) {
         if let Some(running) = self.running.as_mut().filter(|running| running.number == number) {
             running.seen = now;
         }
     }
 
     /// Ends a refresh. An abandoned refresh can still provide a token if there is no valid one.
-    pub(super) fn settle(&mut self, number: u64, outcome: Result<Token, Failure>, now: Duration) {
+    pub(super) fn end_refresh(&mut self, number: u64, outcome: Result<Token, RefreshFailure>, now: Duration) {
         let is_current = self.running.as_ref().is_some_and(|running| running.number == number);
         if is_current {
             self.running = None;
@@ -135,14 +140,14 @@ impl Refreshes {
             }
             Err(failure) if is_current => {
                 let times = self.failed.as_ref().map_or(0, |failed| failed.times) + 1;
-                self.failed = Some(Failed { at: now, times, failure });
+                self.failed = Some(LastFailure { at: now, times, failure });
             }
             Ok(_) | Err(_) => {}
         }
     }
 
     /// Drops a token that the storage rejected, unless it was replaced after the request was sent.
-    pub(super) fn discard(&mut self, refused: &Arc<Token>) {
+    pub(super) fn discard_token(&mut self, refused: &Arc<Token>) {
         self.token.take_if(|token| Arc::ptr_eq(token, refused));
     }
 
@@ -161,11 +166,6 @@ impl Refreshes {
     }
 }
 
-fn pause(failures: u32, has_token: bool) -> Duration {
-    let (first, longest) = if has_token { PAUSES } else { PAUSES_WITHOUT_TOKEN };
-    first.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(longest)
-}
-
 #[cfg(test)]
 mod tests {
     use azure_core::error::ErrorKind;
@@ -182,12 +182,12 @@ mod tests {
 
     fn token(lifetime: i64) -> Token {
         let token = AccessToken::new("hush", LOCAL_TIME + time::Duration::seconds(lifetime));
-        Token::received(token, LOCAL_TIME, NOW)
+        Token::from_response(token, LOCAL_TIME, NOW)
     }
 
-    fn failure(is_temporary: bool) -> Result<Token, Failure> {
+    fn failure(is_temporary: bool) -> Result<Token, RefreshFailure> {
         let error = Arc::new(Error::with_message(ErrorKind::Credential, "no"));
-        Err(Failure { error, is_temporary })
+        Err(RefreshFailure { error, is_temporary })
     }
 
     #[test]
@@ -208,31 +208,35 @@ mod tests {
     #[test]
     fn one_refresh_runs_at_a_time_unless_it_stalls() {
         let mut refreshes = Refreshes::default();
-        assert_eq!(refreshes.begin(NOW), Some(1));
+        assert_eq!(refreshes.begin_refresh(NOW), Some(1));
         for second in 0..60 {
-            refreshes.seen(1, NOW + seconds(second));
-            assert_eq!(refreshes.begin(NOW + seconds(second)), None);
+            refreshes.record_running(1, NOW + seconds(second));
+            assert_eq!(refreshes.begin_refresh(NOW + seconds(second)), None);
         }
         let stalled = NOW + seconds(59) + STALL_TIMEOUT;
-        assert_eq!(refreshes.begin(NOW + seconds(60)), None);
-        assert_eq!(refreshes.begin(stalled), Some(2));
-        refreshes.seen(1, stalled + seconds(2));
-        assert_eq!(refreshes.begin(stalled + STALL_TIMEOUT), Some(3), "the report of an earlier refresh is ignored");
+        assert_eq!(refreshes.begin_refresh(NOW + seconds(60)), None);
+        assert_eq!(refreshes.begin_refresh(stalled), Some(2));
+        refreshes.record_running(1, stalled + seconds(2));
+        assert_eq!(
+            refreshes.begin_refresh(stalled + STALL_TIMEOUT),
+            Some(3),
+            "the report of an earlier refresh is ignored"
+        );
     }
 
     /// The failure of an abandoned refresh is ignored. Its token is used if there is no other.
     #[test]
     fn abandoned_refresh_can_only_succeed() {
         let mut refreshes = Refreshes::default();
-        assert_eq!((refreshes.begin(NOW), refreshes.begin(NOW + STALL_TIMEOUT)), (Some(1), Some(2)));
-        refreshes.settle(1, failure(false), NOW);
+        assert_eq!((refreshes.begin_refresh(NOW), refreshes.begin_refresh(NOW + STALL_TIMEOUT)), (Some(1), Some(2)));
+        refreshes.end_refresh(1, failure(false), NOW);
         assert!(refreshes.last_error().is_none() && refreshes.running.is_some());
-        refreshes.settle(1, Ok(token(3600)), NOW);
-        assert!(matches!(refreshes.step(NOW), Step::Use(_)));
+        refreshes.end_refresh(1, Ok(token(3600)), NOW);
+        assert!(matches!(refreshes.next_step(NOW), Step::Use(_)));
         let current = Arc::clone(refreshes.token.as_ref().unwrap());
-        refreshes.settle(1, Ok(token(60)), NOW);
+        refreshes.end_refresh(1, Ok(token(60)), NOW);
         assert!(Arc::ptr_eq(&current, refreshes.token.as_ref().unwrap()));
-        refreshes.settle(2, Ok(token(60)), NOW);
+        refreshes.end_refresh(2, Ok(token(60)), NOW);
         assert!(!Arc::ptr_eq(&current, refreshes.token.as_ref().unwrap()), "the current refresh replaces any token");
     }
 
@@ -243,10 +247,10 @@ mod tests {
             let mut refreshes = Refreshes { token, ..Refreshes::default() };
             let mut now = NOW;
             for pause in expected {
-                let number = refreshes.begin(now).unwrap();
-                refreshes.settle(number, failure(true), now);
+                let number = refreshes.begin_refresh(now).unwrap();
+                refreshes.end_refresh(number, failure(true), now);
                 now += seconds(pause).saturating_sub(Duration::from_millis(1));
-                assert_eq!(refreshes.begin(now), None);
+                assert_eq!(refreshes.begin_refresh(now), None);
                 now += Duration::from_millis(1);
             }
         }
@@ -257,38 +261,38 @@ mod tests {
         let mut refreshes = Refreshes { token: Some(Arc::new(token(240))), ..Refreshes::default() };
         let mut now = NOW + seconds(100);
         for _ in 0..4 {
-            let number = refreshes.begin(now).unwrap();
-            refreshes.settle(number, failure(true), now);
+            let number = refreshes.begin_refresh(now).unwrap();
+            refreshes.end_refresh(number, failure(true), now);
             now += seconds(30);
         }
-        let number = refreshes.begin(NOW + seconds(220)).unwrap();
-        refreshes.settle(number, failure(true), NOW + seconds(220));
-        assert_eq!(refreshes.begin(NOW + seconds(239)), None);
-        assert!(refreshes.begin(NOW + seconds(240)).is_some());
+        let number = refreshes.begin_refresh(NOW + seconds(220)).unwrap();
+        refreshes.end_refresh(number, failure(true), NOW + seconds(220));
+        assert_eq!(refreshes.begin_refresh(NOW + seconds(239)), None);
+        assert!(refreshes.begin_refresh(NOW + seconds(240)).is_some());
     }
 
     #[test]
     fn request_waits_for_temporary_failures_only() {
         let mut refreshes = Refreshes::default();
-        assert!(matches!(refreshes.step(NOW), Step::Wait));
-        let number = refreshes.begin(NOW).unwrap();
-        refreshes.settle(number, failure(true), NOW);
-        assert!(matches!(refreshes.step(NOW), Step::Wait));
-        let number = refreshes.begin(NOW + seconds(1)).unwrap();
-        refreshes.settle(number, failure(false), NOW + seconds(1));
-        assert!(matches!(refreshes.step(NOW + seconds(1)), Step::Fail(_)));
-        refreshes.begin(NOW + seconds(9)).unwrap();
-        assert!(matches!(refreshes.step(NOW + seconds(9)), Step::Wait), "a new refresh runs");
+        assert!(matches!(refreshes.next_step(NOW), Step::Wait));
+        let number = refreshes.begin_refresh(NOW).unwrap();
+        refreshes.end_refresh(number, failure(true), NOW);
+        assert!(matches!(refreshes.next_step(NOW), Step::Wait));
+        let number = refreshes.begin_refresh(NOW + seconds(1)).unwrap();
+        refreshes.end_refresh(number, failure(false), NOW + seconds(1));
+        assert!(matches!(refreshes.next_step(NOW + seconds(1)), Step::Fail(_)));
+        refreshes.begin_refresh(NOW + seconds(9)).unwrap();
+        assert!(matches!(refreshes.next_step(NOW + seconds(9)), Step::Wait), "a new refresh runs");
     }
 
     #[test]
     fn only_the_rejected_token_is_dropped() {
         let mut refreshes = Refreshes { token: Some(Arc::new(token(3600))), ..Refreshes::default() };
-        refreshes.discard(&Arc::new(token(3600)));
-        let Step::Use(current) = refreshes.step(NOW) else { panic!("{refreshes:?}") };
-        refreshes.discard(&current);
-        assert!(matches!(refreshes.step(NOW), Step::Wait));
-        assert!(refreshes.begin(NOW).is_some());
+        refreshes.discard_token(&Arc::new(token(3600)));
+        let Step::Use(current) = refreshes.next_step(NOW) else { panic!("{refreshes:?}") };
+        refreshes.discard_token(&current);
+        assert!(matches!(refreshes.next_step(NOW), Step::Wait));
+        assert!(refreshes.begin_refresh(NOW).is_some());
     }
 
     #[test]

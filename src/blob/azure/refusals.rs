@@ -1,10 +1,41 @@
-//! The table of Azure's error responses and their meaning.
+//! What a request does, and the table of Azure's error responses and their meaning.
 //!
 //! Codes: <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes> and
 //! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to those of the six calls
 //! that this crate makes.
 
-use super::operation::Verb;
+use std::fmt;
+
+/// A request to the service. `Display` writes the beginning of its errors.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::blob) struct Operation<'a> {
+    pub(in crate::blob) verb: Verb,
+    /// The blob, or the prefix of a listing.
+    pub(in crate::blob) name: &'a str,
+    pub(in crate::blob) container: &'a str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::blob) enum Verb {
+    List,
+    Get,
+    Write,
+    Delete,
+    CreateContainer,
+}
+
+impl fmt::Display for Operation<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { verb, name, container } = self;
+        match verb {
+            Verb::List => write!(f, "listing blobs with prefix {name:?} in container {container:?}"),
+            Verb::Get => write!(f, "reading blob {name:?} in container {container:?}"),
+            Verb::Write => write!(f, "writing blob {name:?} in container {container:?}"),
+            Verb::Delete => write!(f, "deleting blob {name:?} in container {container:?}"),
+            Verb::CreateContainer => write!(f, "creating container {container:?}"),
+        }
+    }
+}
 
 /// The kind of credentials. The advice in errors depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,21 +75,21 @@ struct Row {
 
 /// Returns the meaning of an error response to a request, and the advice. `credentials` is the kind that was used, if it
 /// is known.
-pub(super) fn meaning(
+pub(super) fn meaning_of_response(
     verb: Verb,
     status: u16,
     code: &str,
     credentials: Option<CredentialKind>,
 ) -> (Class, &'static str) {
-    let matches = |row: &&Row| {
+    let row = TABLE.iter().find(|row| {
         row.status == status && row.code == code && (row.credentials.is_none() || row.credentials == credentials)
-    };
-    TABLE.iter().find(matches).map_or_else(|| by_status(verb, status, code), |row| (row.class, row.advice))
+    });
+    row.map_or_else(|| meaning_of_status(verb, status, code), |row| (row.class, row.advice))
 }
 
 /// Returns the meaning of a status with an unlisted code. For a blob, 404 and 409 say what a read would show, which
 /// follows after a write.
-fn by_status(verb: Verb, status: u16, code: &str) -> (Class, &'static str) {
+fn meaning_of_status(verb: Verb, status: u16, code: &str) -> (Class, &'static str) {
     match status {
         404 if matches!(verb, Verb::Get | Verb::Write | Verb::Delete) => (Class::NotFound, ""),
         409 if matches!(verb, Verb::Write | Verb::Delete) => (Class::Conflict, ""),

@@ -12,13 +12,13 @@ use azure_core::credentials::Secret;
 use azure_core::hmac::hmac_sha256;
 use azure_core::http::headers::{AUTHORIZATION, ERROR_CODE, HeaderName, Headers, MS_DATE};
 use azure_core::http::policies::{Policy, PolicyResult};
-use azure_core::http::{AsyncRawResponse, Context, Method, Request, Url};
+use azure_core::http::{Context, Method, Request, Url};
 use azure_core::time::to_rfc7231;
 use time::{Duration, OffsetDateTime};
 
-use super::credentials::{self, Credentials};
+use super::credentials::{Credentials, call_credentials};
 use super::endpoint::is_loopback;
-use super::headers::{header, server_time_of_error};
+use super::headers::{find_header, server_time_of_error};
 use crate::clock::WallClock;
 use crate::telemetry;
 
@@ -64,7 +64,7 @@ impl SharedKeyPolicy {
     }
 
     /// Signs the request with the local time plus `offset` seconds. Returns the date of the signature.
-    fn sign(
+    fn sign_request(
         &self,
         request: &mut Request,
         account: &str,
@@ -79,7 +79,7 @@ impl SharedKeyPolicy {
         Ok(date)
     }
 
-    fn keep(&self, offset: i64) {
+    fn keep_offset(&self, offset: i64) {
         self.clock_offset.store(offset, AtomicOrdering::Relaxed);
         if offset.abs() <= LIKELY_SKEW.whole_seconds() {
             telemetry::clock_agrees();
@@ -93,40 +93,34 @@ impl SharedKeyPolicy {
 #[async_trait]
 impl Policy for SharedKeyPolicy {
     async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        let Credentials::AccountKey { account, key } = credentials::of_call(ctx)? else {
+        let Credentials::AccountKey { account, key } = call_credentials(ctx)? else {
             return next[0].send(ctx, request, &next[1..]).await;
         };
-        let signed_at = self.sign(request, account, key, self.clock_offset.load(AtomicOrdering::Relaxed))?;
+        let signed_at = self.sign_request(request, account, key, self.clock_offset.load(AtomicOrdering::Relaxed))?;
         let response = next[0].send(ctx, request, &next[1..]).await?;
         let is_genuine = request.url().scheme() == "https" || is_loopback(request.url());
-        let Some(server_time) = refused_for_skew(&response, signed_at).filter(|_| is_genuine) else {
+        let is_refused = u16::from(response.status()) == 403
+            && find_header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
+        if !is_genuine || !is_refused {
+            return Ok(response);
+        }
+        let server_time = server_time_of_error(response.headers());
+        let Some(server_time) = server_time.filter(|time| likely_skew(signed_at, *time).is_some()) else {
             return Ok(response);
         };
         let offset = (server_time - self.clock.now()).whole_seconds();
-        self.sign(request, account, key, offset)?;
+        self.sign_request(request, account, key, offset)?;
         let response = next[0].send(ctx, request, &next[1..]).await?;
-        if is_accepted(&response) {
-            self.keep(offset);
+        // The service checks the signature before the request itself.
+        if response.status().is_success() || matches!(u16::from(response.status()), 404 | 409 | 412) {
+            self.keep_offset(offset);
         }
         Ok(response)
     }
 }
 
-/// Returns whether the service accepted the signature, which it checks before the request itself.
-fn is_accepted(response: &AsyncRawResponse) -> bool {
-    response.status().is_success() || matches!(u16::from(response.status()), 404 | 409 | 412)
-}
-
-/// Returns the server's time, if the service rejected the signature and its clock differs much from the signed date.
-fn refused_for_skew(response: &AsyncRawResponse, signed_at: OffsetDateTime) -> Option<OffsetDateTime> {
-    let is_refused = u16::from(response.status()) == 403
-        && header(response.headers(), &ERROR_CODE).is_some_and(|code| code == "AuthenticationFailed");
-    let server_time = is_refused.then(|| server_time_of_error(response.headers())).flatten()?;
-    skew(signed_at, server_time).map(|_| server_time)
-}
-
 /// Returns how far a clock is ahead of the server's, if the difference is more than delay.
-pub(super) fn skew(clock: OffsetDateTime, server_time: OffsetDateTime) -> Option<Duration> {
+pub(super) fn likely_skew(clock: OffsetDateTime, server_time: OffsetDateTime) -> Option<Duration> {
     Some(clock - server_time).filter(|skew| skew.abs() > LIKELY_SKEW)
 }
 
@@ -143,7 +137,7 @@ fn string_to_sign(method: Method, url: &Url, headers: &Headers, account: &str) -
 fn push_values(text: &mut String, headers: &Headers, names: &[HeaderName]) {
     for name in names {
         // The length of an empty body is signed as an empty string.
-        let value = header(headers, name).filter(|value| !(*value == "0" && name.as_str() == "content-length"));
+        let value = find_header(headers, name).filter(|value| !(*value == "0" && name.as_str() == "content-length"));
         text.push_str(value.unwrap_or_default());
         text.push('\n');
     }
@@ -163,13 +157,16 @@ fn push_service_headers(text: &mut String, headers: &Headers) {
 
 /// Compares names as the service does, by the rules of a language instead of bytes: signs, then digits, then letters.
 pub(in crate::blob) fn compare_header_names(left: &str, right: &str) -> Ordering {
-    let weight = |byte: u8| match byte {
+    left.bytes().map(sort_weight).cmp(right.bytes().map(sort_weight))
+}
+
+fn sort_weight(byte: u8) -> (u8, u8) {
+    match byte {
         b'_' => (0, byte),
         b'-' => (1, byte),
         b'0'..=b'9' => (2, byte),
         _ => (3, byte),
-    };
-    left.bytes().map(weight).cmp(right.bytes().map(weight))
+    }
 }
 
 fn push_resource(text: &mut String, url: &Url, account: &str) {
@@ -188,7 +185,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::AtomicU32;
 
-    use azure_core::http::StatusCode;
+    use azure_core::http::{AsyncRawResponse, StatusCode};
     use time::macros::datetime;
 
     use super::*;
@@ -270,7 +267,7 @@ mod tests {
     impl Policy for Service {
         async fn send(&self, _: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
             self.requests.fetch_add(1, AtomicOrdering::Relaxed);
-            let date = header(request.headers(), &MS_DATE).unwrap().to_owned();
+            let date = find_header(request.headers(), &MS_DATE).unwrap().to_owned();
             let signed_at = azure_core::time::parse_rfc7231(&date).unwrap();
             self.dates.lock().unwrap().push(date);
             let mut headers = Headers::new();

@@ -11,9 +11,9 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{AsyncRawResponse, ClientOptions, Context, Request, Transport};
 use time::macros::datetime;
 
-use super::headers::header;
+use super::headers::find_header;
 use super::{Access, AzureContainer};
-use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, within};
+use crate::blob::{BlobContainer, BlobContents, Condition, ETag, Metadata, limit_request};
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, OwnerId};
 use crate::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
@@ -69,7 +69,7 @@ impl Service {
 impl Policy for Service {
     async fn send(&self, _: &Context, request: &mut Request, _: &[Arc<dyn Policy>]) -> PolicyResult {
         self.requests.lock().unwrap().push(format!("{} {}", request.method(), request.url()));
-        let authorization = header(request.headers(), &AUTHORIZATION).unwrap_or_default().to_owned();
+        let authorization = find_header(request.headers(), &AUTHORIZATION).unwrap_or_default().to_owned();
         self.authorizations.lock().unwrap().push(authorization);
         let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {
@@ -179,7 +179,7 @@ async fn retries_end_when_their_callers_time_is_over() {
     let service = Service::new([Reply::Fails(azure_core::error::ErrorKind::Io)]);
     let (container, began) = (service.container(by_key()), tokio::time::Instant::now());
     let limit = Duration::from_millis(100);
-    let error = within(limit, "get", container.get("b")).await.unwrap_err();
+    let error = limit_request(limit, "get", container.get("b")).await.unwrap_err();
     assert_eq!((error.kind(), began.elapsed()), (ErrorKind::Indeterminate, limit));
     assert_eq!(service.requests().len(), 1);
 }
@@ -199,11 +199,11 @@ async fn requests_end_when_their_callers_time_is_over() {
     let (started, limit) = (tokio::time::Instant::now(), Duration::from_secs(7));
     let metadata = Metadata::new();
     let errors = [
-        within(limit, "list", container.list("p")).await.unwrap_err(),
-        within(limit, "get", container.get("b")).await.unwrap_err(),
-        within(limit, "write", container.write("b", &metadata, &Condition::Create)).await.unwrap_err(),
-        within(limit, "delete", container.delete("b", &ETag::new("1"))).await.unwrap_err(),
-        within(limit, "create", container.create_container()).await.unwrap_err(),
+        limit_request(limit, "list", container.list("p")).await.unwrap_err(),
+        limit_request(limit, "get", container.get("b")).await.unwrap_err(),
+        limit_request(limit, "write", container.write("b", &metadata, &Condition::Create)).await.unwrap_err(),
+        limit_request(limit, "delete", container.delete("b", &ETag::new("1"))).await.unwrap_err(),
+        limit_request(limit, "create", container.create_container()).await.unwrap_err(),
     ];
     assert_eq!(started.elapsed(), 5 * limit, "no other limit applies");
     assert!(errors.iter().all(|error| error.kind() == ErrorKind::Indeterminate), "{errors:?}");
@@ -348,8 +348,8 @@ async fn no_request_is_sent_without_a_token() {
         let service = Service::new([]);
         let container = service.container(by_token(Some(failure)));
         let (limit, metadata) = (Duration::from_secs(5), Metadata::new());
-        assert_eq!(within(limit, "list", container.list("")).await.unwrap_err().kind(), kind);
-        let outcome = within(limit, "write", container.write("a", &metadata, &Condition::Create)).await;
+        assert_eq!(limit_request(limit, "list", container.list("")).await.unwrap_err().kind(), kind);
+        let outcome = limit_request(limit, "write", container.write("a", &metadata, &Condition::Create)).await;
         assert_eq!(outcome.unwrap_err().kind(), kind);
         assert!(service.requests().is_empty());
     }
@@ -375,7 +375,7 @@ async fn no_output_shows_a_secret() {
         for reply in [status(403), status(400), Reply::Never, written()] {
             let (container, metadata) = (Service::new([reply]).container(access.clone()), Metadata::new());
             let write = container.write("a", &metadata, &Condition::Create);
-            let outcome = within(Duration::from_secs(5), "write", write).await;
+            let outcome = limit_request(Duration::from_secs(5), "write", write).await;
             shown.push(outcome.map_or_else(|error| all_of(&error), |written| format!("{written:?}")));
         }
     }

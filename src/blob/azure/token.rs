@@ -28,10 +28,10 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use super::errors::{is_temporary, no_refresh};
-use super::refresh::{Failure, Refreshes, Step, Token};
+use super::refresh::{RefreshFailure, Refreshes, Step, Token};
 use crate::clock::{LeaseClock, SystemLeaseClock, WallClock};
-use crate::lock::lock;
 use crate::telemetry;
+use crate::util::lock;
 
 /// The scope of tokens for Azure Storage, in every Azure cloud.
 const STORAGE_SCOPE: &str = "https://storage.azure.com/.default";
@@ -56,16 +56,21 @@ pub(super) struct TokenSource {
 
 impl TokenSource {
     pub(super) fn new(credential: Arc<dyn TokenCredential>, wall_clock: Arc<dyn WallClock>) -> Arc<Self> {
-        let (clock, refreshes, changed) = (SystemLeaseClock::default(), Mutex::default(), watch::Sender::new(()));
-        Arc::new(Self { credential, wall_clock, clock, refreshes, changed })
+        Arc::new(Self {
+            credential,
+            wall_clock,
+            clock: SystemLeaseClock::default(),
+            refreshes: Mutex::default(),
+            changed: watch::Sender::new(()),
+        })
     }
 
     /// Returns a valid token, and waits for one if there is none. A rejection of the issuer ends the wait. The caller
     /// limits the wait.
-    pub(super) async fn token(self: &Arc<Self>) -> Result<Arc<Token>, Arc<Error>> {
+    pub(super) async fn valid_token(self: &Arc<Self>) -> Result<Arc<Token>, Arc<Error>> {
         let mut changed = self.changed.subscribe();
         loop {
-            match self.step() {
+            match self.take_next_step() {
                 Step::Use(token) => return Ok(token),
                 Step::Fail(error) => return Err(error),
                 // Also wakes up without a change, because a pause may be over, or a refresh may have stalled.
@@ -76,14 +81,14 @@ impl TokenSource {
 
     /// Returns the error of the last refresh, if it failed.
     pub(super) fn last_error(&self) -> Option<Arc<Error>> {
-        self.lock().last_error().cloned()
+        self.lock_refreshes().last_error().cloned()
     }
 
-    fn step(self: &Arc<Self>) -> Step {
+    fn take_next_step(self: &Arc<Self>) -> Step {
         let now = self.clock.now();
         let (begun, step) = {
-            let mut refreshes = self.lock();
-            (refreshes.begin(now), refreshes.step(now))
+            let mut refreshes = self.lock_refreshes();
+            (refreshes.begin_refresh(now), refreshes.next_step(now))
         };
         // Not under the lock: a runtime that is shutting down drops the task at once, and the drop takes the lock.
         if let Some(number) = begun {
@@ -94,22 +99,22 @@ impl TokenSource {
     }
 
     /// Replaces a token that the storage rejected.
-    pub(super) fn rejected(self: &Arc<Self>, token: &Arc<Token>) {
-        self.lock().discard(token);
-        self.step();
+    pub(super) fn replace_rejected(self: &Arc<Self>, token: &Arc<Token>) {
+        self.lock_refreshes().discard_token(token);
+        self.take_next_step();
     }
 
-    fn settle(&self, number: u64, outcome: azure_core::Result<AccessToken>) {
+    fn settle_refresh(&self, number: u64, outcome: azure_core::Result<AccessToken>) {
         let now = self.clock.now();
-        let outcome = outcome.map(|token| Token::received(token, self.wall_clock.now(), now)).map_err(|error| {
+        let outcome = outcome.map(|token| Token::from_response(token, self.wall_clock.now(), now)).map_err(|error| {
             let is_temporary = is_temporary(&error);
-            Failure { error: Arc::new(error), is_temporary }
+            RefreshFailure { error: Arc::new(error), is_temporary }
         });
         let failed = outcome.as_ref().err().cloned();
         let (was_failing, valid_for) = {
-            let mut refreshes = self.lock();
+            let mut refreshes = self.lock_refreshes();
             let was_failing = refreshes.last_error().is_some();
-            refreshes.settle(number, outcome, now);
+            refreshes.end_refresh(number, outcome, now);
             (was_failing, refreshes.valid_for(now))
         };
         self.changed.send_replace(());
@@ -121,7 +126,7 @@ impl TokenSource {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Refreshes> {
+    fn lock_refreshes(&self) -> MutexGuard<'_, Refreshes> {
         lock(&self.refreshes)
     }
 }
@@ -146,7 +151,7 @@ impl Refresh {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut response => break outcome,
-                () = sleep(PULSE) => self.source.lock().seen(self.number, self.source.clock.now()),
+                () = sleep(PULSE) => self.source.lock_refreshes().record_running(self.number, self.source.clock.now()),
             }
         };
         self.outcome = Some(outcome.unwrap_or_else(|_| {
@@ -160,8 +165,10 @@ impl Refresh {
 
 impl Drop for Refresh {
     fn drop(&mut self) {
-        let canceled = || Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled"));
-        let outcome = self.outcome.take().unwrap_or_else(canceled);
-        self.source.settle(self.number, outcome);
+        let outcome = self
+            .outcome
+            .take()
+            .unwrap_or_else(|| Err(Error::with_message(ErrorKind::Io, "the request to the token issuer was canceled")));
+        self.source.settle_refresh(self.number, outcome);
     }
 }

@@ -68,7 +68,7 @@
 //!   the SDK signs it incorrectly. The keys of this crate consist of letters.
 //! - The kind of credentials is unknown, so the advice in errors is general.
 
-mod client;
+mod sdk;
 #[cfg(test)]
 mod tests;
 
@@ -86,12 +86,12 @@ use azure_storage_blobs::prelude::{BlobClient, ContainerClient};
 use futures::StreamExt;
 use tokio::time::Instant;
 
-pub use self::client::client_options;
+pub use self::sdk::client_options;
 
 use super::azure::builder::check_page_size;
 use super::azure::endpoint::host_of;
 use super::azure::errors::{check_listed, unusable_response};
-use super::azure::operation::{Operation, Verb};
+use super::azure::refusals::{Operation, Verb};
 use super::validation::validate_metadata;
 use super::{Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ use crate::error::{Error, Result};
 #[derive(Clone)]
 pub struct LegacyContainer {
     client: ContainerClient,
-    settings: Arc<Settings>,
+    settings: Arc<LegacySettings>,
 }
 
 impl LegacyContainer {
@@ -130,15 +130,15 @@ impl LegacyContainer {
         Operation { verb, name, container: self.client.container_name() }
     }
 
-    fn blob(&self, name: &str) -> Result<BlobClient> {
+    fn blob_client(&self, name: &str) -> Result<BlobClient> {
         let blob = self.client.blob_client(name);
-        let url = blob.url().map_err(|error| self.failure(&error, self.operation(Verb::Get, name)))?;
-        client::check_address(&self.settings.url, &url, name)?;
+        let url = blob.url().map_err(|error| self.convert_error(&error, self.operation(Verb::Get, name)))?;
+        sdk::check_address(&self.settings.url, &url, name)?;
         Ok(blob)
     }
 
     /// Sends a request. Returns the response and the time of its arrival.
-    async fn send<T>(
+    async fn send_request<T>(
         &self,
         operation: Operation<'_>,
         request: impl IntoFuture<Output = SdkResult<T>> + Send,
@@ -146,25 +146,25 @@ impl LegacyContainer {
     where
         T: Send,
     {
-        let response = request.await.map_err(|error| self.failure(&error, operation))?;
+        let response = request.await.map_err(|error| self.convert_error(&error, operation))?;
         Ok((response, Instant::now()))
     }
 
-    fn failure(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> Error {
-        client::failure(error, operation, &self.settings.host)
+    fn convert_error(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> Error {
+        sdk::convert_error(error, operation, &self.settings.host)
     }
 
-    async fn create(&self, name: &str, metadata: SdkMetadata) -> Result<WriteResult> {
+    async fn create_blob(&self, name: &str, metadata: SdkMetadata) -> Result<WriteResult> {
         let no_blob = IfMatchCondition::NotMatch("*".to_owned());
-        let request = self.blob(name)?.put_block_blob(Vec::new()).metadata(metadata).if_match(no_blob);
-        let (put, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
+        let request = self.blob_client(name)?.put_block_blob(Vec::new()).metadata(metadata).if_match(no_blob);
+        let (put, received_at) = self.send_request(self.operation(Verb::Write, name), request).await?;
         let response = ResponseInfo { server_time: put.date, received_at };
         Ok(WriteResult { etag: ETag::new(&put.etag), versioned: false, response })
     }
 
-    async fn replace(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<WriteResult> {
-        let request = self.blob(name)?.set_metadata().metadata(metadata).if_match(matching(etag));
-        let (set, received_at) = self.send(self.operation(Verb::Write, name), request).await?;
+    async fn replace_metadata(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<WriteResult> {
+        let request = self.blob_client(name)?.set_metadata().metadata(metadata).if_match(if_match(etag));
+        let (set, received_at) = self.send_request(self.operation(Verb::Write, name), request).await?;
         let response = ResponseInfo { server_time: set.date, received_at };
         Ok(WriteResult { etag: ETag::new(&set.etag), versioned: false, response })
     }
@@ -189,7 +189,7 @@ impl BlobContainer for LegacyContainer {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
         let operation = self.operation(Verb::List, prefix);
         let mut request = self.client.list_blobs().include_metadata(true);
-        if let Some(prefix) = client::prefix_to_request(prefix) {
+        if let Some(prefix) = sdk::prefix_to_request(prefix) {
             request = request.prefix(prefix);
         }
         if let Some(size) = self.settings.page_size {
@@ -200,11 +200,11 @@ impl BlobContainer for LegacyContainer {
         let mut markers = HashSet::new();
         loop {
             let next = async { pages.next().await.transpose() };
-            let (page, received_at) = self.send(operation, Box::pin(next)).await?;
+            let (page, received_at) = self.send_request(operation, Box::pin(next)).await?;
             let page = page.ok_or_else(|| unusable_response(operation, "the next page is missing"))?;
             let response = ResponseInfo { server_time: page.date, received_at };
             let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
-            blobs.extend(shown.map(|blob| client::blob_of(blob.clone(), response)));
+            blobs.extend(shown.map(|blob| sdk::blob_of(blob.clone(), response)));
             check_listed(blobs.len(), operation)?;
             let Some(marker) = page.next_marker else {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
@@ -217,9 +217,9 @@ impl BlobContainer for LegacyContainer {
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        let request = self.blob(name)?.get_properties();
-        let (read, received_at) = self.send(self.operation(Verb::Get, name), request).await?;
-        Ok(client::blob_of(read.blob, ResponseInfo { server_time: read.date, received_at }))
+        let request = self.blob_client(name)?.get_properties();
+        let (read, received_at) = self.send_request(self.operation(Verb::Get, name), request).await?;
+        Ok(sdk::blob_of(read.blob, ResponseInfo { server_time: read.date, received_at }))
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
@@ -229,19 +229,19 @@ impl BlobContainer for LegacyContainer {
             sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
         let written = match condition {
-            Condition::Create => self.create(name, sdk_metadata).await,
-            Condition::IfMatch(etag) => self.replace(name, sdk_metadata, etag).await,
+            Condition::Create => self.create_blob(name, sdk_metadata).await,
+            Condition::IfMatch(etag) => self.replace_metadata(name, sdk_metadata, etag).await,
         };
-        written.map_err(|error| client::explained(error, metadata))
+        written.map_err(|error| sdk::explain_signature_error(error, metadata))
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
-        let request = self.blob(name)?.delete().if_match(matching(etag));
+        let request = self.blob_client(name)?.delete().if_match(if_match(etag));
         let operation = self.operation(Verb::Delete, name);
         match request.await {
             Ok(deleted) => Ok(ResponseInfo { server_time: deleted.date, received_at: Instant::now() }),
-            Err(error) if client::is_deleted_nevertheless(&error) => self.time_after_deletion(name).await,
-            Err(error) => Err(self.failure(&error, operation)),
+            Err(error) if sdk::is_deleted_nevertheless(&error) => self.time_after_deletion(name).await,
+            Err(error) => Err(self.convert_error(&error, operation)),
         }
     }
 
@@ -249,8 +249,8 @@ impl BlobContainer for LegacyContainer {
         let operation = self.operation(Verb::CreateContainer, "");
         match self.client.create().await {
             Ok(()) => Ok(ContainerCreation::Created),
-            Err(error) if client::code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
-            Err(error) => Err(self.failure(&error, operation)),
+            Err(error) if sdk::error_code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
+            Err(error) => Err(self.convert_error(&error, operation)),
         }
     }
 
@@ -262,7 +262,7 @@ impl BlobContainer for LegacyContainer {
     }
 }
 
-fn matching(etag: &ETag) -> IfMatchCondition {
+fn if_match(etag: &ETag) -> IfMatchCondition {
     IfMatchCondition::Match(etag.quoted())
 }
 
@@ -284,7 +284,7 @@ pub struct LegacyContainerBuilder {
     connect: Option<Connect>,
 }
 
-struct Settings {
+struct LegacySettings {
     /// The URL of the container. The SDK adds a SAS only to requests.
     url: Url,
     /// The host, and the port if it is not the default one.
@@ -323,7 +323,7 @@ impl LegacyContainerBuilder {
     pub fn build(self) -> Result<LegacyContainer> {
         check_page_size(self.page_size)?;
         let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;
-        let settings = Settings {
+        let settings = LegacySettings {
             host: host_of(&url),
             url,
             page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
@@ -343,7 +343,7 @@ impl fmt::Debug for LegacyContainerBuilder {
     }
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for LegacySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Settings")
             .field("url", &self.url.as_str())

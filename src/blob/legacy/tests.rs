@@ -18,8 +18,8 @@ use azure_storage_blobs::prelude::ClientBuilder;
 use time::macros::datetime;
 
 use super::LegacyContainer;
-use super::client::{check_address, metadata_of, prefix_to_request};
-use crate::blob::{BlobContainer, Condition, ETag, Metadata, within};
+use super::sdk::{check_address, metadata_of, prefix_to_request};
+use crate::blob::{BlobContainer, Condition, ETag, Metadata, limit_request};
 use crate::error::{Error, ErrorKind, Result};
 
 const SIGNATURE: &str = "hush%2Fhush%3D";
@@ -201,7 +201,7 @@ async fn timeout_ends_the_retries_of_the_client() {
     for replies in [repeats().into(), vec![Reply::Never]] {
         let service = Service::new(replies);
         let container = service.container(RetryOptions::default());
-        let error = within(Duration::from_millis(100), "write", write(&container)).await.unwrap_err();
+        let error = limit_request(Duration::from_millis(100), "write", write(&container)).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Indeterminate);
         assert!(error.to_string().contains("within 100ms"), "{error}");
     }

@@ -2,8 +2,8 @@
 //!
 //! The checkpoint may pass an event only if that event and all events delivered before it are settled. An event is
 //! *undecided* while its batch is in the handler and the handler has neither tracked nor checkpointed it. It is *open*
-//! while one of its tokens is not finished; a token is one [`TrackedEvent`](crate::processor::TrackedEvent). Any other event does
-//! not hold the checkpoint back. An event that finishes after an open one waits.
+//! while one of its tokens is not finished; a token is one [`TrackedEvent`](crate::processor::TrackedEvent). Any other
+//! event does not hold the checkpoint back. An event that finishes after an open one waits.
 //!
 //! A requested position covers all events before it that have no token, undecided ones included; without tokens it
 //! counts at once. A finished token covers its own event only, and waits for undecided events, too: a handler may track
@@ -58,7 +58,7 @@ impl Tracker {
     }
 
     /// Records a batch that goes to the handler. The numbers must ascend.
-    pub(crate) fn delivered(&mut self, numbers: impl Iterator<Item = i64>) {
+    pub(crate) fn begin_batch(&mut self, numbers: impl Iterator<Item = i64>) {
         let reached = self.reached;
         self.last_of_batch_before = self.last_delivered;
         let last = &mut self.last_delivered;
@@ -66,8 +66,8 @@ impl Tracker {
         self.undecided.extend(numbers.filter(|number| Some(*number) > reached));
     }
 
-    /// Records an event of the batch in the handler that the handler does not process. The position advances over it once
-    /// it covers all events before; see [`next_passed`](Self::next_passed).
+    /// Records an event of the batch in the handler that the handler does not process. The position advances over it
+    /// once it covers all events before; see [`next_passed`](Self::next_passed).
     pub(crate) fn pass_over(&mut self, number: i64, offset: &str) {
         let in_batch = self.undecided.iter().copied().take_while(|undecided| *undecided < number).last();
         let open = self.open.range(..number).next_back().map(|(open, _)| *open);
@@ -75,9 +75,9 @@ impl Tracker {
         self.passed.push((before, number, offset.to_owned()));
     }
 
-    /// Records an event after the last delivered one that the handler does not get. The position advances over it once it
-    /// covers all events before.
-    pub(crate) fn skip(&mut self, number: i64) {
+    /// Records an event after the last delivered one that the handler does not get. The position advances over it once
+    /// it covers all events before.
+    pub(crate) fn skip_event(&mut self, number: i64) {
         let before = self.open.last_key_value().map(|(open, _)| *open);
         self.passed.push((before.max(self.last_delivered), number, String::new()));
     }
@@ -88,7 +88,7 @@ impl Tracker {
             let due = self.passed.iter().position(|(before, ..)| self.reached >= *before)?;
             let (_, number, offset) = self.passed.swap_remove(due);
             // The position may have advanced over the event with a later one.
-            if let Some(reached) = self.request(number, &offset) {
+            if let Some(reached) = self.request_position(number, &offset) {
                 let offset = Cow::Owned(reached.offset.into_owned());
                 return Some(Reached { sequence_number: reached.sequence_number, offset });
             }
@@ -96,21 +96,21 @@ impl Tracker {
     }
 
     /// Returns the greatest position ever returned, or the checkpoint at the start.
-    pub(crate) fn reached(&self) -> Option<i64> {
+    pub(crate) fn last_reached(&self) -> Option<i64> {
         self.reached
     }
 
     /// Records that the handler returned: events of the batch without a token no longer hold the checkpoint back.
     /// Returns the position that had waited for them only.
-    pub(crate) fn handled(&mut self) -> Option<Reached<'static>> {
+    pub(crate) fn end_batch(&mut self) -> Option<Reached<'static>> {
         self.undecided.clear();
-        self.released()
+        self.release_waiting()
     }
 
     /// Records a new token: the event is open until all its tokens are finished. A token that is never finished keeps
     /// it open forever. Returns false if the checkpoint has passed the event already: then the token holds nothing
     /// back.
-    pub(crate) fn track(&mut self, number: i64) -> bool {
+    pub(crate) fn track_event(&mut self, number: i64) -> bool {
         self.in_flight += 1;
         if Some(number) <= self.reached {
             return false;
@@ -123,7 +123,7 @@ impl Tracker {
     }
 
     /// Records that a token is finished.
-    pub(crate) fn finish<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
+    pub(crate) fn finish_token<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         self.in_flight = self.in_flight.saturating_sub(1);
         let tokens = self.open.get_mut(&number)?;
         *tokens -= 1;
@@ -131,15 +131,15 @@ impl Tracker {
             return None;
         }
         self.open.remove(&number);
-        self.settle(number, offset)
+        self.settle_event(number, offset)
     }
 
     /// Records a requested position: the event and all events before it are finished, except those with a token.
-    pub(crate) fn request<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
+    pub(crate) fn request_position<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         while self.undecided.front().is_some_and(|first| *first <= number) {
             self.undecided.pop_front();
         }
-        self.settle(number, offset)
+        self.settle_event(number, offset)
     }
 
     /// Returns how many tokens are not finished.
@@ -162,28 +162,28 @@ impl Tracker {
         self.finished.last_key_value().map(|(number, _)| *number)
     }
 
-    fn settle<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
+    fn settle_event<'a>(&mut self, number: i64, offset: &'a str) -> Option<Reached<'a>> {
         if Some(number) <= self.reached {
             return None;
         }
-        if self.barrier().is_some_and(|barrier| barrier <= number) {
-            self.hold(number, offset);
-            return self.released();
+        if self.first_blocker().is_some_and(|barrier| barrier <= number) {
+            self.keep_waiting(number, offset);
+            return self.release_waiting();
         }
         // Includes later positions that waited for this one. Earlier ones are passed.
-        let further = self.released().filter(|further| further.sequence_number > number);
+        let further = self.release_waiting().filter(|further| further.sequence_number > number);
         self.reached = self.reached.max(Some(number));
         Some(further.unwrap_or(Reached { sequence_number: number, offset: Cow::Borrowed(offset) }))
     }
 
     /// Returns the first event that the checkpoint must not pass.
-    fn barrier(&self) -> Option<i64> {
+    fn first_blocker(&self) -> Option<i64> {
         self.undecided.front().copied().into_iter().chain(self.oldest_open()).min()
     }
 
     /// Returns the greatest position that no longer waits.
-    fn released(&mut self) -> Option<Reached<'static>> {
-        let barrier = self.barrier();
+    fn release_waiting(&mut self) -> Option<Reached<'static>> {
+        let barrier = self.first_blocker();
         let mut last = None;
         while let Some(first) = self.finished.first_entry() {
             if barrier.is_some_and(|barrier| barrier <= *first.key()) {
@@ -197,7 +197,7 @@ impl Tracker {
     }
 
     /// Adds a waiting position, in place of all others that wait for the same events.
-    fn hold(&mut self, number: i64, offset: &str) {
+    fn keep_waiting(&mut self, number: i64, offset: &str) {
         let blocker = self.last_blocker(number).unwrap_or(i64::MIN);
         while let Some((&passed, _)) = self.finished.range(blocker..number).next_back() {
             self.finished.remove(&passed);
@@ -213,8 +213,7 @@ impl Tracker {
     fn last_blocker(&self, number: i64) -> Option<i64> {
         let open = self.open.range(..=number).next_back().map(|(open, _)| *open);
         let before = self.undecided.partition_point(|undecided| *undecided <= number);
-        let undecided = before.checked_sub(1).and_then(|index| self.undecided.get(index)).copied();
-        open.max(undecided)
+        open.max(before.checked_sub(1).and_then(|index| self.undecided.get(index)).copied())
     }
 }
 
@@ -243,26 +242,26 @@ mod tests {
     impl Numbered {
         fn with_batch(numbers: std::ops::RangeInclusive<i64>) -> Self {
             let mut tracker = Self(Tracker::new(None));
-            tracker.0.delivered(numbers);
+            tracker.0.begin_batch(numbers);
             tracker
         }
 
         fn track(&mut self, numbers: impl IntoIterator<Item = i64>) {
             for number in numbers {
-                assert!(self.0.track(number));
+                assert!(self.0.track_event(number));
             }
         }
 
         fn finish(&mut self, finished: i64) -> Option<i64> {
-            number(self.0.finish(finished, &offset(finished)))
+            number(self.0.finish_token(finished, &offset(finished)))
         }
 
         fn request(&mut self, requested: i64) -> Option<i64> {
-            number(self.0.request(requested, &offset(requested)))
+            number(self.0.request_position(requested, &offset(requested)))
         }
 
         fn handled(&mut self) -> Option<i64> {
-            number(self.0.handled())
+            number(self.0.end_batch())
         }
     }
 
@@ -270,15 +269,15 @@ mod tests {
     #[test]
     fn a_request_without_tokens_counts_at_once() {
         let mut tracker = Tracker::new(Some(3));
-        tracker.delivered(4..=8);
+        tracker.begin_batch(4..=8);
         assert!(matches!(
-            tracker.request(6, "six"),
+            tracker.request_position(6, "six"),
             Some(Reached { sequence_number: 6, offset: Cow::Borrowed("six") })
         ));
-        assert_eq!(tracker.request(5, "five"), None, "the position never decreases");
-        assert_eq!(tracker.request(6, "six"), None, "a position is returned once");
-        assert_eq!(tracker.request(2, "two"), None, "a position before the checkpoint is ignored");
-        assert_eq!(tracker.handled(), None);
+        assert_eq!(tracker.request_position(5, "five"), None, "the position never decreases");
+        assert_eq!(tracker.request_position(6, "six"), None, "a position is returned once");
+        assert_eq!(tracker.request_position(2, "two"), None, "a position before the checkpoint is ignored");
+        assert_eq!(tracker.end_batch(), None);
     }
 
     mod finished_tokens {
@@ -352,7 +351,7 @@ mod tests {
         #[test]
         fn are_passed_once_the_events_before_are_covered() {
             let mut tracker = Numbered(Tracker::new(Some(3)));
-            tracker.0.delivered(4..=6);
+            tracker.0.begin_batch(4..=6);
             assert_eq!(pass_over(&mut tracker, 4), Some(4), "the first event after the checkpoint");
             assert_eq!(pass_over(&mut tracker, 6), None, "5 is not finished");
             assert_eq!(tracker.request(5), Some(5));
@@ -376,11 +375,11 @@ mod tests {
             let mut tracker = Numbered::with_batch(0..=0);
             tracker.track([0]);
             tracker.handled();
-            tracker.0.skip(1);
-            tracker.0.delivered(2..=2);
+            tracker.0.skip_event(1);
+            tracker.0.begin_batch(2..=2);
             tracker.track([2]);
             tracker.handled();
-            tracker.0.skip(3);
+            tracker.0.skip_event(3);
             assert_eq!((tracker.finish(2), tracker.finish(0)), (None, Some(2)));
             let mut last = None;
             while let Some(passed) = tracker.0.next_passed() {
@@ -393,7 +392,7 @@ mod tests {
         fn wait_for_earlier_batches() {
             let mut tracker = Numbered::with_batch(0..=2);
             tracker.handled();
-            tracker.0.delivered(3..=5);
+            tracker.0.begin_batch(3..=5);
             assert_eq!(pass_over(&mut tracker, 3), None, "no checkpoint covers the batch before");
             assert_eq!(tracker.request(4), Some(4), "a later checkpoint passes it");
             assert_eq!(number(tracker.0.next_passed()), None);
@@ -416,7 +415,7 @@ mod tests {
         fn a_token_of_a_passed_event_is_only_in_flight() {
             let mut tracker = Numbered::with_batch(0..=4);
             assert_eq!(tracker.request(2), Some(2));
-            assert!(!tracker.0.track(1));
+            assert!(!tracker.0.track_event(1));
             assert_eq!((tracker.0.in_flight(), tracker.0.oldest_open()), (1, None));
             assert_eq!(tracker.request(3), Some(3));
             assert_eq!(tracker.finish(1), None);
@@ -428,7 +427,7 @@ mod tests {
             let mut tracker = Numbered::with_batch(0..=1);
             tracker.track([0]);
             assert_eq!(tracker.handled(), None);
-            tracker.0.delivered(2..=3);
+            tracker.0.begin_batch(2..=3);
             assert_eq!(tracker.request(3), None);
             assert_eq!(tracker.handled(), None);
             assert_eq!(tracker.finish(0), Some(3));
@@ -534,28 +533,28 @@ mod tests {
         match step {
             Step::Deliver(events) => {
                 let numbers = model.delivered..model.delivered + i64::try_from(*events).unwrap();
-                tracker.delivered(numbers.clone());
+                tracker.begin_batch(numbers.clone());
                 model.delivered = numbers.end;
                 model.undecided.extend(numbers);
                 None
             }
             Step::Handled => {
                 model.undecided.clear();
-                number(tracker.handled())
+                number(tracker.end_batch())
             }
             Step::Track(back) => {
                 let event = before_last(*back)?;
-                assert_eq!(tracker.track(event), model.track(event));
+                assert_eq!(tracker.track_event(event), model.track(event));
                 None
             }
             Step::Finish(index) => {
                 let event = model.finish(*index)?;
-                number(tracker.finish(event, &offset(event)))
+                number(tracker.finish_token(event, &offset(event)))
             }
             Step::Request(back) => {
                 let event = before_last(*back)?;
                 model.request(event);
-                number(tracker.request(event, &offset(event)))
+                number(tracker.request_position(event, &offset(event)))
             }
         }
     }

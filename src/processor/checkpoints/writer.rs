@@ -11,14 +11,15 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::requests::{CheckpointWriter, Command, Pending, Shared, Start};
-use crate::clock::at;
+use super::requests::{CheckpointState, CheckpointWriter, PendingCheckpoint, Start, WriterCommand};
+use crate::backoff::CountingBackoff;
+use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
+use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::config::CheckpointPolicy;
-use crate::processor::monitoring::error_summary::ErrorSummary;
+use crate::processor::monitoring::ErrorSummary;
 use crate::processor::monitoring::spans::BatchSpans;
-use crate::store::{Adoption, BackOff, CheckpointOutcome, GroupStore};
+use crate::store::{Adoption, CheckpointOutcome, GroupStore};
 use crate::telemetry::{PartitionMetrics, span_failed};
 
 /// The shortest wait before the task repeats a write that failed.
@@ -32,7 +33,7 @@ const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(30);
 
 /// Why the writing task ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
+pub(crate) enum WritingEnd {
     /// It was closed.
     Closed,
     /// Another instance owns the partition, or none does.
@@ -47,11 +48,11 @@ pub(crate) struct Checkpointer {
     policy: CheckpointPolicy,
     metrics: PartitionMetrics,
     spans: BatchSpans,
-    shared: Arc<Shared>,
-    commands: mpsc::UnboundedReceiver<Command>,
+    shared: Arc<CheckpointState>,
+    commands: mpsc::UnboundedReceiver<WriterCommand>,
     /// After a failed write, the time before which the policy starts no other write.
     not_before: Option<Instant>,
-    back_off: BackOff,
+    backoff: CountingBackoff,
 }
 
 impl Checkpointer {
@@ -63,9 +64,9 @@ impl Checkpointer {
         start: Start,
     ) -> (Self, CheckpointWriter) {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let pending = Pending::new(adoption.record().sequence_number);
+        let pending = PendingCheckpoint::new(adoption.record().sequence_number);
         let max_events = policy.max_events.map(i64::from);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(CheckpointState {
             pending: Mutex::new(pending),
             advanced: Notify::new(),
             finished: watch::Sender::default(),
@@ -74,118 +75,112 @@ impl Checkpointer {
             start,
         });
         let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
-        let back_off = back_off(&policy, store.lease_durations().own);
+        // Failed writes are repeated no more often than successful ones, so that a storage that throttles does not
+        // receive more requests, unless the policy writes rarely.
+        let first_wait = policy.interval.unwrap_or_default().clamp(RETRY, LONGEST_FIRST_RETRY);
+        let backoff = CountingBackoff::new(first_wait, first_wait.max(store.lease_durations().own / 2));
         let checkpointer =
-            Self { store, adoption, policy, metrics, spans, shared, commands: receiver, not_before: None, back_off };
+            Self { store, adoption, policy, metrics, spans, shared, commands: receiver, not_before: None, backoff };
         (checkpointer, writer)
     }
 
     /// Writes the requested positions when the policy says so, until the task is closed or the partition is fenced.
-    pub(crate) async fn run(mut self) -> Ended {
+    pub(crate) async fn run(mut self) -> WritingEnd {
         let mut due: Option<Instant> = None;
         loop {
-            let wake = tokio::select! {
+            let reply = tokio::select! {
                 biased;
                 command = self.commands.recv() => match command {
-                    Some(Command::Flush(reply)) => Wake::Write(Some(reply)),
-                    Some(Command::ConfirmOwner(reply)) => {
+                    Some(WriterCommand::Flush(reply)) => Some(reply),
+                    Some(WriterCommand::ConfirmOwner(reply)) => {
                         let outcome = self.confirm_owner().await;
-                        match self.report(outcome, Some(reply)) {
+                        match self.report_outcome(outcome, Some(reply)) {
                             Some(ended) => return ended,
                             None => continue,
                         }
                     }
-                    Some(Command::RecordHub { created_at, reply }) => {
+                    Some(WriterCommand::RecordHub { created_at, reply }) => {
                         // An error means that the caller no longer waits.
                         let _ = reply.send(self.record_hub(created_at).await);
                         continue;
                     }
-                    Some(Command::Close { last_by }) => return self.close(last_by).await,
-                    None => return Ended::Closed,
+                    Some(WriterCommand::Close { last_by }) => return self.write_last_checkpoint(last_by).await,
+                    None => return WritingEnd::Closed,
                 },
-                () = self.shared.advanced.notified() => self.woken_by_request(),
-                () = at(due) => Wake::Write(None),
+                () = self.shared.advanced.notified() => {
+                    let enough = self.shared.with_pending(|pending| self.shared.has_enough(pending));
+                    if !enough || self.not_before.is_some_and(|not_before| Instant::now() < not_before) {
+                        due = due.or_else(|| self.next_due());
+                        continue;
+                    }
+                    None
+                }
+                () = wait_until(due) => None,
             };
-            let Wake::Write(reply) = wake else {
-                due = due.or_else(|| self.next_due());
-                continue;
-            };
-            let outcome = self.write(None).await;
+            let outcome = self.write_requested(None).await;
             self.not_before = self.next_after(&outcome);
             due = self.not_before.or_else(|| self.next_due());
-            if let Some(ended) = self.report(outcome, reply) {
+            if let Some(ended) = self.report_outcome(outcome, reply) {
                 return ended;
             }
         }
     }
 
-    async fn close(mut self, last_by: Option<Instant>) -> Ended {
-        let Some(last_by) = last_by else { return Ended::Closed };
-        let mut attempts = self.store.attempts(Some(last_by));
+    async fn write_last_checkpoint(mut self, last_by: Option<Instant>) -> WritingEnd {
+        let Some(last_by) = last_by else { return WritingEnd::Closed };
+        let mut attempts = self.store.retry_schedule(Some(last_by));
         let deadline = last_by + LAST_ATTEMPT * self.store.request_timeout();
         loop {
-            let outcome = self.write(Some(deadline)).await;
+            let outcome = self.write_requested(Some(deadline)).await;
             match &outcome {
                 Err(error) if attempts.again_after(error).await => {}
-                _ => return end_after(&outcome).unwrap_or(Ended::Closed),
+                _ => return end_after(&outcome).unwrap_or(WritingEnd::Closed),
             }
         }
-    }
-
-    fn woken_by_request(&self) -> Wake {
-        let enough = self.shared.with(|pending| self.shared.has_enough(pending));
-        let waiting = self.not_before.is_some_and(|not_before| Instant::now() < not_before);
-        if enough && !waiting { Wake::Write(None) } else { Wake::Later }
     }
 
     /// Returns when the policy may write again, if the write failed.
     fn next_after(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
         match outcome {
             Ok(_) => {
-                self.back_off.succeeded();
+                self.backoff.reset();
                 None
             }
-            Err(error) => Some(Instant::now() + self.store.pause_after(error, &mut self.back_off)),
+            Err(error) => Some(Instant::now() + self.store.pause_after(error, &mut self.backoff)),
         }
     }
 
     /// Returns when the policy wants the position that is requested now to be written.
     fn next_due(&self) -> Option<Instant> {
-        self.shared.with(|pending| pending.unwritten().is_some()).then_some(())?;
+        self.shared.with_pending(|pending| pending.unwritten_position().is_some()).then_some(())?;
         self.policy.interval.map(|every| Instant::now() + every)
     }
 
     /// Writes the greatest requested position, unless it is written already. Ends by the deadline if there is one.
-    async fn write(&mut self, deadline: Option<Instant>) -> Result<CheckpointOutcome> {
-        let requested = |pending: &mut Pending| {
-            let position = pending.unwritten()?.clone();
-            let contexts = pending.traced.until(position.sequence_number);
-            Some((position, contexts, pending.distance()))
-        };
-        let Some((position, contexts, distance)) = self.shared.with(requested) else {
-            return Ok(CheckpointOutcome::Superseded);
-        };
-        let events = usize::try_from(distance).unwrap_or_default();
-        let span = self.spans.checkpoint(self.adoption.partition(), events, &contexts);
-        let timer = self.metrics.writing();
+    async fn write_requested(&mut self, deadline: Option<Instant>) -> Result<CheckpointOutcome> {
+        let requested = self.shared.with_pending(|pending| {
+            let position = pending.unwritten_position()?.clone();
+            let contexts = pending.traced.contexts_until(position.sequence_number);
+            Some((position, contexts, usize::try_from(pending.distance_to_written()).unwrap_or_default()))
+        });
+        let Some((position, contexts, events)) = requested else { return Ok(CheckpointOutcome::Superseded) };
+        let span = self.spans.checkpoint_span(self.adoption.partition(), events, &contexts);
+        let timer = self.metrics.time_checkpoint_write();
         let writing = self.store.checkpoint_by(&mut self.adoption, &position, deadline);
         let outcome = writing.instrument(span.clone()).await;
         timer.end();
+        self.metrics.count_checkpoint_write(outcome_name(&outcome));
         match &outcome {
             Ok(CheckpointOutcome::Fenced { .. }) => span_failed(&span, ErrorKind::Fenced),
-            Ok(_) => {}
-            Err(error) => span_failed(&span, error.kind()),
-        }
-        self.metrics.checkpoint(name(&outcome));
-        match &outcome {
-            Ok(CheckpointOutcome::Fenced { .. }) => {}
-            Ok(_) => self.shared.with(|pending| {
-                (pending.written, pending.failure) = (self.adoption.record().sequence_number, None);
+            Ok(_) => self.shared.with_pending(|pending| {
+                pending.written = self.adoption.record().sequence_number;
+                pending.failure = None;
                 pending.traced.forget_until(position.sequence_number);
             }),
             Err(error) => {
+                span_failed(&span, error.kind());
                 self.store.telemetry().checkpoint_failed(self.adoption.partition(), error);
-                self.shared.with(|pending| pending.failure = Some(ErrorSummary::of(error)));
+                self.shared.with_pending(|pending| pending.failure = Some(ErrorSummary::from_error(error)));
             }
         }
         outcome
@@ -194,7 +189,8 @@ impl Checkpointer {
     /// Reads who owns the partition. Writes nothing.
     async fn confirm_owner(&self) -> Result<CheckpointOutcome> {
         let seen = self.store.read_ownership(self.adoption.partition()).await?;
-        let (this, epoch) = (self.store.identity(), self.adoption.epoch());
+        let this = self.store.identity();
+        let epoch = self.adoption.epoch();
         if seen.as_ref().is_some_and(|seen| seen.record.is_mine_in(this, epoch)) {
             return Ok(CheckpointOutcome::Superseded);
         }
@@ -211,15 +207,24 @@ impl Checkpointer {
     }
 
     /// Reports the outcome to the caller, if there is one, and returns why the task ends, if it does. A caller that
-    /// learns that the partition is lost can rely on [`is_fenced`](CheckpointWriter::is_fenced): it may be a handler,
-    /// whose error would otherwise count as its own failure.
-    fn report(&self, outcome: Result<CheckpointOutcome>, reply: Option<oneshot::Sender<Result<()>>>) -> Option<Ended> {
+    /// learns that the partition is lost can rely on [`fenced`](PendingCheckpoint::fenced): it may be a handler, whose
+    /// error would otherwise count as its own failure.
+    fn report_outcome(
+        &self,
+        outcome: Result<CheckpointOutcome>,
+        reply: Option<oneshot::Sender<Result<()>>>,
+    ) -> Option<WritingEnd> {
         let ended = end_after(&outcome);
-        self.shared.with(|pending| pending.fenced = ended.is_some());
+        self.shared.with_pending(|pending| pending.fenced = ended.is_some());
         if let Some(reply) = reply {
             let partition = self.adoption.partition();
             let result = outcome.and_then(|outcome| match outcome {
-                CheckpointOutcome::Fenced { by } => Err(fenced(partition, by.as_ref())),
+                CheckpointOutcome::Fenced { by } => {
+                    let by = by.as_ref().map_or("none", OwnerId::as_str);
+                    let message =
+                        format!("partition {partition} is no longer owned by this instance (current owner: {by})");
+                    Err(Error::new(ErrorKind::Fenced, message))
+                }
                 CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             });
             // An error means that the caller no longer waits.
@@ -229,28 +234,8 @@ impl Checkpointer {
     }
 }
 
-fn fenced(partition: &PartitionId, by: Option<&OwnerId>) -> Error {
-    let by = by.map_or("none", OwnerId::as_str);
-    let message = format!("partition {partition} is no longer owned by this instance (current owner: {by})");
-    Error::new(ErrorKind::Fenced, message)
-}
-
-/// Failed writes are repeated no more often than successful ones, so that a storage that throttles does not receive
-/// more requests, unless the policy writes rarely.
-fn back_off(policy: &CheckpointPolicy, lease_duration: Duration) -> BackOff {
-    let first = policy.interval.unwrap_or_default().clamp(RETRY, LONGEST_FIRST_RETRY);
-    BackOff::new(first, first.max(lease_duration / 2))
-}
-
-enum Wake {
-    /// A position is requested, but the policy does not write it yet.
-    Later,
-    /// Write now, and return the outcome to the caller of `flush`, if there is one.
-    Write(Option<oneshot::Sender<Result<()>>>),
-}
-
 /// Returns the name of the outcome in metrics.
-fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
+fn outcome_name(outcome: &Result<CheckpointOutcome>) -> &'static str {
     match outcome {
         Ok(CheckpointOutcome::Written) => "written",
         Ok(CheckpointOutcome::Superseded) => "superseded",
@@ -260,9 +245,9 @@ fn name(outcome: &Result<CheckpointOutcome>) -> &'static str {
 }
 
 /// Returns why the task ends after this outcome, if it does: no checkpoint is accepted any more.
-fn end_after(outcome: &Result<CheckpointOutcome>) -> Option<Ended> {
+fn end_after(outcome: &Result<CheckpointOutcome>) -> Option<WritingEnd> {
     match outcome {
-        Ok(CheckpointOutcome::Fenced { by }) => Some(Ended::Fenced { by: by.clone() }),
+        Ok(CheckpointOutcome::Fenced { by }) => Some(WritingEnd::Fenced { by: by.clone() }),
         _ => None,
     }
 }

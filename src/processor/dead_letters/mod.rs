@@ -1,25 +1,76 @@
 //! Dead letters: events that fail again and again are moved out of the way of the others.
 
-mod parts;
 mod policy;
-mod sink;
 
 use std::sync::Arc;
 
 use super::context::PartitionContext;
-use super::handler::Handler;
-use super::partition::attempts::Failing;
+use super::handler::{Handler, PartitionStart, UndecodableEvent};
+use super::partition::handler_failures::Failing;
 use super::shutdown::stop::{DeadLetterError, HandlerError, StopReason};
-use super::start::partition_start::PartitionStart;
-use super::undecodable::UndecodableEvent;
 use crate::error::{Error, ErrorKind};
-use crate::model::PartitionId;
+use crate::model::{ConsumerGroup, PartitionId};
 use crate::source::Positioned;
 use crate::source::StartPosition;
 use crate::telemetry;
-use parts::{Part, split};
 pub use policy::DeadLetterPolicy;
-pub use sink::{DeadLetter, DeadLetterSink};
+use policy::{Part, split_batch};
+
+/// An event that the handler could not process, for a [`DeadLetterSink`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DeadLetter<E> {
+    /// The event.
+    pub event: E,
+    /// The consumer group that could not process it.
+    pub group: Arc<ConsumerGroup>,
+    /// The partition of the event.
+    pub partition_id: PartitionId,
+    /// The epoch in which this instance owns the partition; see
+    /// [`PartitionContext::epoch`](crate::processor::PartitionContext::epoch).
+    pub epoch: i64,
+    /// How many times in a row the partition has failed at the event.
+    pub attempts: u32,
+    /// The last failure, with its causes.
+    pub error: Arc<Error>,
+}
+
+/// Stores dead letters. A closure that takes a [`DeadLetter`] and returns a future is a sink, and so is
+/// [`EventHubDeadLetters`](crate::EventHubDeadLetters).
+pub trait DeadLetterSink<E>: Send + Sync + 'static {
+    /// Stores an event. Returns once it is durable: from then on the event counts as processed. After a crash between
+    /// the two, the same event may be stored again. Its partition and sequence number identify it.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if the event was not stored. Then the partition fails, as after an error of the handler, and the
+    /// event is redelivered.
+    fn store(&self, letter: DeadLetter<E>) -> impl Future<Output = Result<(), HandlerError>> + Send;
+
+    /// Stores what is known of an event that the source cannot decode: where it is, and the error. Returns once it is
+    /// durable: from then on the event counts as processed. Called only with
+    /// [`OnUndecodable::Skip`](crate::processor::OnUndecodable). Default: stores nothing; the processor logs and counts
+    /// the event in any case.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if it was not stored. Then the partition fails, as after an error of the handler, and reads the
+    /// event again.
+    fn store_undecodable(&self, event: UndecodableEvent) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        let _ = event;
+        async { Ok(()) }
+    }
+}
+
+impl<E, F, Fut> DeadLetterSink<E> for F
+where
+    F: Fn(DeadLetter<E>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<(), HandlerError>> + Send,
+{
+    fn store(&self, letter: DeadLetter<E>) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        self(letter)
+    }
+}
 
 /// A handler that moves events which fail again and again to a [`DeadLetterSink`], so that the partition continues. See
 /// [`HandlerExt::with_dead_letters`].
@@ -95,22 +146,24 @@ pub trait HandlerExt<E>: Handler<E> {
 impl<E, H: Handler<E>> HandlerExt<E> for H {}
 
 impl<H, K> DeadLetters<H, K> {
-    async fn call<E>(&self, events: Vec<E>, context: &PartitionContext) -> Result<(), HandlerError>
+    async fn call_handler<E>(&self, events: Vec<E>, context: &PartitionContext) -> Result<(), HandlerError>
     where
         H: Handler<E>,
         E: Positioned,
     {
-        let _working = context.control.call_limit.begin();
-        context.control.attempts.calling(events.first().and_then(E::sequence_number), events.len());
+        let _working = context.control.call_limit.begin_call();
+        context.control.failures.record_call(events.first().and_then(E::sequence_number), events.len());
         self.handler.handle(events, context.clone()).await
     }
 
-    async fn store<E>(&self, event: E, failing: Failing, context: &PartitionContext) -> Result<(), HandlerError>
+    async fn store_letter<E>(&self, event: E, failing: Failing, context: &PartitionContext) -> Result<(), HandlerError>
     where
         K: DeadLetterSink<E>,
         E: Positioned,
     {
-        let (number, position, control) = (event.sequence_number(), event.position(), &context.control);
+        let number = event.sequence_number();
+        let position = event.position();
+        let control = &context.control;
         let letter = DeadLetter {
             event,
             group: Arc::clone(&context.group),
@@ -123,27 +176,18 @@ impl<H, K> DeadLetters<H, K> {
             confirm_owner(context).await?;
             self.sink.store(letter).await
         };
-        if let Err(error) = control.call_limit.call("the dead-letter sink", storing).await {
+        if let Err(error) = control.call_limit.run_call("the dead-letter sink", storing).await {
             return Err(DeadLetterError::new(number, error).into());
         }
         if let Some(position) = position {
-            control.attempts.moved(position.sequence_number, &position.offset);
+            control.failures.record_move(position.sequence_number, &position.offset);
             context.checkpoints.pass_over(position.sequence_number, &position.offset);
         }
-        control.progress.dead_lettered();
-        control.metrics.dead_lettered();
-        telemetry::dead_lettered(context.partition_id(), number, failing.failures, &failing.error);
+        control.progress.count_dead_letter();
+        control.metrics.count_dead_letter();
+        telemetry::event_dead_lettered(context.partition_id(), number, failing.failures, &failing.error);
         Ok(())
     }
-}
-
-/// An event that was moved is not given to the handler again, and not stored again.
-fn skip_if_moved(event: &impl Positioned, context: &PartitionContext) -> bool {
-    let moved = context.control.attempts.was_moved(event);
-    if let (true, Some(position)) = (moved, event.position()) {
-        context.checkpoints.pass_over(position.sequence_number, &position.offset);
-    }
-    moved
 }
 
 /// A previous owner that does not know yet that it lost the partition must store nothing.
@@ -161,21 +205,27 @@ where
     K: DeadLetterSink<E>,
 {
     async fn handle(&self, mut events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let attempts = &context.control.attempts;
+        let attempts = &context.control.failures;
         if attempts.has_moved() {
-            events.retain(|event| !skip_if_moved(event, &context));
-        }
-        let failing = attempts.failing().filter(|failing| self.policy.isolation || failing.is_named());
-        let Some(failing) = failing else {
-            return if events.is_empty() { Ok(()) } else { self.call(events, &context).await };
-        };
-        for part in split(events, failing.place) {
-            match part {
-                Part::Suspect(event) if self.policy.applies(&failing) => {
-                    self.store(event, failing.clone(), &context).await?;
+            events.retain(|event| {
+                let was_moved = attempts.was_moved(event);
+                if let (true, Some(position)) = (was_moved, event.position()) {
+                    context.checkpoints.pass_over(position.sequence_number, &position.offset);
                 }
-                Part::Suspect(event) => self.call(vec![event], &context).await?,
-                Part::Events(events) => self.call(events, &context).await?,
+                !was_moved
+            });
+        }
+        let failing = attempts.current_failure().filter(|failing| self.policy.isolation || failing.is_named());
+        let Some(failing) = failing else {
+            return if events.is_empty() { Ok(()) } else { self.call_handler(events, &context).await };
+        };
+        for part in split_batch(events, failing.place) {
+            match part {
+                Part::Suspect(event) if self.policy.applies_to(&failing) => {
+                    self.store_letter(event, failing.clone(), &context).await?;
+                }
+                Part::Suspect(event) => self.call_handler(vec![event], &context).await?,
+                Part::Events(events) => self.call_handler(events, &context).await?,
             }
         }
         Ok(())

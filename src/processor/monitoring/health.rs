@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::error_summary::ErrorSummary;
-use super::status::{Observed, PartitionState, PartitionStatus};
+use super::ErrorSummary;
+use super::status::{ObservedPartition, PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
 use crate::error::Error;
 use crate::model::{OwnerId, PartitionId};
-use crate::seconds;
 
 /// The health of an instance, for a readiness probe and a status page.
 ///
@@ -37,21 +36,21 @@ pub enum HealthIssue {
     /// keeps its partitions meanwhile, unless [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) is set.
     StorageUnavailable {
         /// Time since the last successful response.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         unavailable_for: Duration,
     },
     /// No load-balancing cycle has succeeded for longer than the lease duration: this instance does not know which
     /// instance owns which partition, and claims none. It renews the leases of its own partitions.
     CyclesFailing {
         /// Time since the last successful cycle.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         failing_for: Duration,
     },
     /// The heartbeat of this instance could not be written for longer than the lease duration. This instance renews each of
     /// its leases individually meanwhile, and the others do not count it while it owns nothing.
     HeartbeatFailing {
         /// How long it has been failing.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         failing_for: Duration,
         /// The last error.
         error: ErrorSummary,
@@ -60,7 +59,7 @@ pub enum HealthIssue {
     /// than the lease duration. It claims no partition meanwhile: another instance may own the same ones.
     CaseCheckFailing {
         /// How long it has been failing.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         failing_for: Duration,
         /// The last error.
         error: ErrorSummary,
@@ -80,7 +79,7 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// How long the call has taken.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         stalled_for: Duration,
     },
     /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished for longer
@@ -102,7 +101,7 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// How long it has been starting.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         starting_for: Duration,
     },
     /// The partition fails repeatedly.
@@ -132,7 +131,7 @@ pub enum HealthIssue {
         /// The partition.
         partition: PartitionId,
         /// Time since the first such drop.
-        #[serde(serialize_with = "seconds::serialize")]
+        #[serde(serialize_with = "crate::util::serialize_seconds")]
         held_for: Duration,
         /// The sequence number of the first event that was dropped unfinished.
         event: i64,
@@ -169,12 +168,12 @@ pub(crate) struct HealthInputs<'a> {
     pub(crate) case_check_failing: Option<(Duration, Arc<Error>)>,
     /// The partitions that the storage has not let this instance claim.
     pub(crate) unclaimable: BTreeMap<PartitionId, Arc<Error>>,
-    pub(crate) partitions: &'a [Observed],
+    pub(crate) partitions: &'a [ObservedPartition],
     pub(crate) ending: bool,
     pub(crate) liveness: &'a LivenessTracker,
 }
 
-pub(crate) fn of(inputs: &HealthInputs<'_>) -> Health {
+pub(crate) fn assess_health(inputs: &HealthInputs<'_>) -> Health {
     let mut issues = Vec::new();
     issues
         .extend(inputs.storage_unavailable.map(|unavailable_for| HealthIssue::StorageUnavailable { unavailable_for }));
@@ -182,7 +181,7 @@ pub(crate) fn of(inputs: &HealthInputs<'_>) -> Health {
     issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
     issues.extend(storage_failures(inputs).filter(|_| !inputs.ending));
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
-    for Observed { status, checkpoint_failure, held } in inputs.partitions {
+    for ObservedPartition { status, checkpoint_failure, held } in inputs.partitions {
         let partition = &status.partition;
         issues.extend(partition_issue(status, inputs.liveness));
         issues.extend(checkpoint_failure.clone().map(|error| {
@@ -208,21 +207,22 @@ pub(crate) fn of(inputs: &HealthInputs<'_>) -> Health {
 fn storage_failures(inputs: &HealthInputs<'_>) -> impl Iterator<Item = HealthIssue> {
     let heartbeat = inputs.heartbeat_failing.as_ref().map(|(failing_for, error)| HealthIssue::HeartbeatFailing {
         failing_for: *failing_for,
-        error: ErrorSummary::of(error),
+        error: ErrorSummary::from_error(error),
     });
     let case_check = inputs.case_check_failing.as_ref().map(|(failing_for, error)| HealthIssue::CaseCheckFailing {
         failing_for: *failing_for,
-        error: ErrorSummary::of(error),
+        error: ErrorSummary::from_error(error),
     });
     let claims = inputs.unclaimable.iter().map(|(partition, error)| HealthIssue::ClaimFailing {
         partition: partition.clone(),
-        error: ErrorSummary::of(error),
+        error: ErrorSummary::from_error(error),
     });
     heartbeat.into_iter().chain(case_check).chain(claims)
 }
 
 fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Option<HealthIssue> {
-    let (partition, error) = (status.partition.clone(), status.last_error.clone());
+    let partition = status.partition.clone();
+    let error = status.last_error.clone();
     match status.state {
         PartitionState::HandlerStalled => {
             Some(HealthIssue::HandlerStalled { partition, stalled_for: status.state_for })

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::model::PartitionId;
-use crate::processor::partition::handler_call::panicked;
+use crate::processor::partition::handler_call::panic_error;
 use crate::source::Positioned;
 use crate::source::TraceContext;
 use crate::telemetry::{self, Spans};
@@ -55,31 +55,33 @@ impl BatchSpans {
 
     /// Creates the span of a batch for its handler, and returns the trace contexts with the numbers of their events, for
     /// the checkpoint. A stream has no handler: its span ends at once.
-    pub(crate) fn batch<E: Positioned>(
+    pub(crate) fn batch_span<E: Positioned>(
         &self,
         partition: &PartitionId,
         batch: &[E],
     ) -> (Span, Vec<(i64, TraceContext)>) {
         let span = if self.streams {
-            self.spans.receive(partition, batch.len())
+            self.spans.receive_span(partition, batch.len())
         } else {
-            self.spans.process(partition, batch.len())
+            self.spans.process_span(partition, batch.len())
         };
         let Some(hook) = self.hook_of(&span) else { return (span, Vec::new()) };
-        let context = |event: &E| {
-            let context = event.trace_context()?.with_enqueued_at(event.enqueued_at());
-            Some((event.sequence_number()?, context))
-        };
-        let contexts: Vec<_> = batch.iter().filter_map(context).collect();
-        link(hook, &span, partition, batch.len(), contexts.iter().map(|(_, context)| context));
+        let contexts: Vec<_> = batch
+            .iter()
+            .filter_map(|event| {
+                let context = event.trace_context()?.with_enqueued_at(event.enqueued_at());
+                Some((event.sequence_number()?, context))
+            })
+            .collect();
+        call_hook(hook, &span, partition, batch.len(), contexts.iter().map(|(_, context)| context));
         (if self.streams { Span::none() } else { span }, contexts)
     }
 
     /// Creates the span of the write of a checkpoint after these events.
-    pub(crate) fn checkpoint(&self, partition: &PartitionId, count: usize, events: &[TraceContext]) -> Span {
-        let span = self.spans.checkpoint(partition);
+    pub(crate) fn checkpoint_span(&self, partition: &PartitionId, count: usize, events: &[TraceContext]) -> Span {
+        let span = self.spans.checkpoint_span(partition);
         if let Some(hook) = self.hook_of(&span) {
-            link(hook, &span, partition, count, events.iter());
+            call_hook(hook, &span, partition, count, events.iter());
         }
         span
     }
@@ -90,7 +92,7 @@ impl BatchSpans {
     }
 }
 
-fn link<'a>(
+fn call_hook<'a>(
     hook: &SpanHook,
     span: &Span,
     partition: &PartitionId,
@@ -102,7 +104,7 @@ fn link<'a>(
     let contexts: Vec<_> = contexts.take(MAX_CONTEXTS).cloned().collect();
     let events = SpanEvents { count, contexts: &contexts };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(span, events))) {
-        telemetry::callback_panicked(partition, "span hook", &panicked("the span hook", &*panic));
+        telemetry::callback_panicked(partition, "span hook", &panic_error("the span hook", &*panic));
     }
 }
 
@@ -112,7 +114,7 @@ pub(crate) struct TracedEvents(VecDeque<(i64, TraceContext)>);
 
 impl TracedEvents {
     /// Adds an event, unless there are enough for one span: the next checkpoint passes the first ones.
-    pub(crate) fn add(&mut self, sequence_number: i64, context: TraceContext) {
+    pub(crate) fn add_event(&mut self, sequence_number: i64, context: TraceContext) {
         let is_repeated = self.0.back().is_some_and(|(_, last)| last.traceparent == context.traceparent);
         if self.0.len() < MAX_CONTEXTS && !is_repeated {
             self.0.push_back((sequence_number, context));
@@ -120,7 +122,7 @@ impl TracedEvents {
     }
 
     /// Returns the contexts of the events up to this one.
-    pub(crate) fn until(&self, sequence_number: i64) -> Vec<TraceContext> {
+    pub(crate) fn contexts_until(&self, sequence_number: i64) -> Vec<TraceContext> {
         let passed = self.0.iter().take_while(|(number, _)| *number <= sequence_number);
         passed.map(|(_, context)| context.clone()).collect()
     }
@@ -145,25 +147,25 @@ mod tests {
     fn a_checkpoint_takes_the_events_before_it() {
         let mut delivered = TracedEvents::default();
         for number in 1..=5 {
-            delivered.add(number, context(number));
+            delivered.add_event(number, context(number));
         }
-        assert_eq!(delivered.until(3), [context(1), context(2), context(3)]);
+        assert_eq!(delivered.contexts_until(3), [context(1), context(2), context(3)]);
         delivered.forget_until(3);
-        assert_eq!(delivered.until(9), [context(4), context(5)]);
+        assert_eq!(delivered.contexts_until(9), [context(4), context(5)]);
     }
 
     #[test]
     fn the_first_events_are_kept() {
         let mut delivered = TracedEvents::default();
         for number in 0..200 {
-            delivered.add(number, context(number));
+            delivered.add_event(number, context(number));
         }
-        assert_eq!(delivered.until(99).len(), 100, "those of the next checkpoint");
-        let known = delivered.until(500);
+        assert_eq!(delivered.contexts_until(99).len(), 100, "those of the next checkpoint");
+        let known = delivered.contexts_until(500);
         assert_eq!((known.len(), known.last()), (MAX_CONTEXTS, Some(&context(127))));
         delivered.forget_until(500);
-        delivered.add(501, context(7));
-        delivered.add(502, context(7));
-        assert_eq!(delivered.until(502), [context(7)], "each context once");
+        delivered.add_event(501, context(7));
+        delivered.add_event(502, context(7));
+        assert_eq!(delivered.contexts_until(502), [context(7)], "each context once");
     }
 }

@@ -1,35 +1,40 @@
-//! Requests to the task of one partition. The task, the supervisor, contexts and handles share them.
+//! Requests to the task of one partition, and the registry of these tasks. The task, the supervisor, contexts and
+//! handles share them.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Span;
 
-use super::attempts::Attempts;
 use super::handler_call::CallLimit;
+use super::handler_failures::HandlerFailures;
 use super::orders::{Orders, Stopping};
 use crate::balancer::ReleaseReason;
 use crate::model::PartitionId;
-use crate::processor::monitoring::status::Progress;
+use crate::processor::monitoring::status::PartitionProgress;
 use crate::processor::shutdown::stop::StopReason;
 use crate::source::properties::PartitionProperties;
 use crate::telemetry::PartitionMetrics;
+use crate::util::lock;
 
 /// One partition in one epoch of its ownership.
 #[derive(Debug)]
 pub(crate) struct Control {
     pub(crate) partition: PartitionId,
     pub(crate) epoch: i64,
-    pub(crate) attempts: Attempts,
+    pub(crate) failures: HandlerFailures,
     pub(crate) call_limit: CallLimit,
-    pub(crate) progress: Progress,
+    pub(crate) progress: PartitionProgress,
     pub(crate) metrics: PartitionMetrics,
     pub(crate) span: Span,
-    began: Instant,
+    /// When this instance won the partition.
+    pub(crate) won_at: Instant,
     orders: watch::Sender<Orders>,
     /// The last properties that the event hub reported for the partition.
-    properties: watch::Sender<Option<PartitionProperties>>,
+    pub(super) properties: watch::Sender<Option<PartitionProperties>>,
 }
 
 impl Control {
@@ -43,24 +48,19 @@ impl Control {
         Self {
             partition,
             epoch,
-            attempts: Attempts::default(),
+            failures: HandlerFailures::default(),
             call_limit,
-            progress: Progress::new(),
+            progress: PartitionProgress::new(),
             metrics,
             span,
-            began: Instant::now(),
+            won_at: Instant::now(),
             orders: watch::Sender::default(),
             properties: watch::Sender::default(),
         }
     }
 
-    /// Returns the time since this instance won the partition.
-    pub(crate) fn age(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     /// Requests the task to stop. The first reason counts.
-    pub(crate) fn stop(&self, reason: StopReason) {
+    pub(crate) fn request_stop(&self, reason: StopReason) {
         self.orders.send_if_modified(|orders| orders.request_stop(reason));
     }
 
@@ -71,7 +71,7 @@ impl Control {
 
     /// Requests the task to release the partition. Returns false if the partition is already stopping for another
     /// reason.
-    pub(crate) fn release(&self, cooldown: Duration) -> bool {
+    pub(crate) fn request_release(&self, cooldown: Duration) -> bool {
         self.orders.send_if_modified(|orders| {
             let first = orders.request_stop(StopReason::Released { reason: ReleaseReason::Requested });
             if first {
@@ -81,12 +81,12 @@ impl Control {
         })
     }
 
-    pub(crate) fn cooldown(&self) -> Duration {
+    pub(crate) fn release_cooldown(&self) -> Duration {
         self.orders.borrow().cooldown
     }
 
     /// Returns the reason and the time of the stop request, if there is one.
-    pub(crate) fn stop_requested(&self) -> Option<(StopReason, Instant)> {
+    pub(crate) fn stop_request(&self) -> Option<(StopReason, Instant)> {
         let orders = self.orders.borrow();
         orders.stop.clone().zip(orders.requested_at)
     }
@@ -100,7 +100,7 @@ impl Control {
         Stopping::new(self.orders.subscribe())
     }
 
-    pub(crate) async fn stopping(&self) -> StopReason {
+    pub(crate) async fn wait_for_stop(&self) -> StopReason {
         let mut orders = self.orders.subscribe();
         match orders.wait_for(|orders| orders.stop.is_some()).await.as_deref() {
             Ok(Orders { stop: Some(reason), .. }) => reason.clone(),
@@ -131,22 +131,49 @@ impl Control {
     }
 
     /// Records that the handler failed: only a later [`resume`](Self::resume) counts.
-    pub(crate) fn expects_resume(&self) {
+    pub(crate) fn expect_resume(&self) {
         self.orders.send_modify(|orders| orders.resumed = false);
     }
 
-    pub(crate) async fn resumed(&self) {
+    pub(crate) async fn wait_for_resume(&self) {
         let mut orders = self.orders.subscribe();
         let _ = orders.wait_for(|orders| orders.resumed).await;
     }
 
-    pub(crate) fn properties_read(&self, properties: PartitionProperties) {
-        self.progress.lag_checked(properties.clone());
+    pub(crate) fn publish_properties(&self, properties: PartitionProperties) {
+        self.progress.record_lag_check(properties.clone());
         self.properties.send_replace(Some(properties));
     }
+}
 
-    /// Returns a receiver of the properties that the event hub reports from now on.
-    pub(crate) fn properties(&self) -> watch::Receiver<Option<PartitionProperties>> {
-        self.properties.subscribe()
+/// The controls of the partitions that have a task. Only the supervisor and the end of the processor change it. Cheap
+/// to clone; all clones share the state.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Registry(Arc<Mutex<BTreeMap<PartitionId, Arc<Control>>>>);
+
+impl Registry {
+    pub(crate) fn insert(&self, control: Arc<Control>) {
+        lock(&self.0).insert(control.partition.clone(), control);
+    }
+
+    /// Removes the entry, unless it belongs to another epoch.
+    pub(crate) fn remove(&self, control: &Arc<Control>) {
+        let mut entries = lock(&self.0);
+        if entries.get(&control.partition).is_some_and(|entry| Arc::ptr_eq(entry, control)) {
+            entries.remove(&control.partition);
+        }
+    }
+
+    /// Removes all entries.
+    pub(crate) fn clear(&self) {
+        lock(&self.0).clear();
+    }
+
+    pub(crate) fn get(&self, partition: &PartitionId) -> Option<Arc<Control>> {
+        lock(&self.0).get(partition).cloned()
+    }
+
+    pub(crate) fn list_controls(&self) -> Vec<Arc<Control>> {
+        lock(&self.0).values().cloned().collect()
     }
 }

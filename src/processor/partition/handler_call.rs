@@ -11,17 +11,32 @@ use tokio::time::{Instant, sleep_until};
 use crate::balancer::{BatchGuard, LivenessTracker};
 use crate::error::{Error, ErrorKind};
 use crate::model::PartitionId;
-use crate::panics::message_of;
 use crate::processor::shutdown::stop::HandlerError;
 use crate::telemetry::Causes;
+use crate::util::panic_message;
 
 /// The name of `handle` in errors.
 pub(crate) const HANDLER: &str = "the handler";
 
-pub(crate) type Panic = Box<dyn Any + Send>;
+/// How a call of the application's code ended.
+pub(crate) enum CallOutcome<T> {
+    Returned(T),
+    Panicked(Box<dyn Any + Send>),
+}
 
-/// A call of the application's code, which may panic: also when it is dropped, at its end or before. Such a panic ends the
-/// call, and nothing else.
+impl<T> CallOutcome<Result<T, HandlerError>> {
+    /// Returns the result of a call with this name. A panic is an error.
+    pub(crate) fn into_result(self, call: &str) -> Result<T, Error> {
+        match self {
+            Self::Returned(Ok(value)) => Ok(value),
+            Self::Returned(Err(error)) => Err(handler_error(call, error)),
+            Self::Panicked(panic) => Err(panic_error(call, &*panic)),
+        }
+    }
+}
+
+/// A call of the application's code, which may panic: also when it is dropped, at its end or before. Such a panic ends
+/// the call, and nothing else.
 pub(crate) struct Call<F>(Option<Pin<Box<F>>>);
 
 impl<F> Call<F> {
@@ -29,23 +44,27 @@ impl<F> Call<F> {
         Self(Some(Box::pin(call)))
     }
 
-    fn end(&mut self) -> Result<(), Panic> {
+    /// Drops the future. Returns the panic of that, if there is one.
+    fn drop_future(&mut self) -> std::thread::Result<()> {
         catch_unwind(AssertUnwindSafe(|| drop(self.0.take())))
     }
 }
 
 impl<F: Future> Future for Call<F> {
-    type Output = Result<F::Output, Panic>;
+    type Output = CallOutcome<F::Output>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(call) = &mut self.0 else { return Poll::Pending };
         match catch_unwind(AssertUnwindSafe(|| call.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(output)) => Poll::Ready(self.end().map(|()| output)),
+            Ok(Poll::Ready(output)) => Poll::Ready(match self.drop_future() {
+                Ok(()) => CallOutcome::Returned(output),
+                Err(panic) => CallOutcome::Panicked(panic),
+            }),
             Err(panic) => {
                 // The first panic counts.
-                let _ = self.end();
-                Poll::Ready(Err(panic))
+                let _ = self.drop_future();
+                Poll::Ready(CallOutcome::Panicked(panic))
             }
         }
     }
@@ -54,7 +73,7 @@ impl<F: Future> Future for Call<F> {
 impl<F> Drop for Call<F> {
     fn drop(&mut self) {
         // A call that is dropped early has failed already, for another reason.
-        let _ = self.end();
+        let _ = self.drop_future();
     }
 }
 
@@ -73,14 +92,14 @@ impl CallLimit {
     }
 
     /// Begins a call, which ends when the guard is dropped.
-    pub(crate) fn begin(&self) -> BatchGuard {
+    pub(crate) fn begin_call(&self) -> BatchGuard {
         self.liveness.batch_started(&self.partition)
     }
 
     /// Waits until the last call has taken as long as it may. Returns that time. Never returns without a call.
-    pub(crate) async fn expired(&self) -> Duration {
+    pub(crate) async fn wait_for_expiry(&self) -> Duration {
         let Some(timeout) = self.timeout else { return std::future::pending().await };
-        while let Some(since) = self.liveness.since(&self.partition) {
+        while let Some(since) = self.liveness.batch_since(&self.partition) {
             let due = since + timeout;
             if due <= Instant::now() {
                 return timeout;
@@ -91,43 +110,35 @@ impl CallLimit {
     }
 
     /// Runs one call. A panic is an error, and so is a call that takes too long. The name of the call is for the error.
-    pub(crate) async fn call<T>(
+    pub(crate) async fn run_call<T>(
         &self,
         name: &str,
         call: impl Future<Output = Result<T, HandlerError>>,
     ) -> Result<T, Error> {
-        let _working = self.begin();
+        let _working = self.begin_call();
         tokio::select! {
             biased;
-            result = Call::new(call) => result_of(name, result),
-            timeout = self.expired() => Err(out_of_time(name, "handler", timeout)),
+            outcome = Call::new(call) => outcome.into_result(name),
+            timeout = self.wait_for_expiry() => Err(timeout_error(name, "handler", timeout)),
         }
-    }
-}
-
-pub(crate) fn result_of<T>(call: &str, result: Result<Result<T, HandlerError>, Panic>) -> Result<T, Error> {
-    match result {
-        Ok(Ok(value)) => Ok(value),
-        Ok(Err(error)) => Err(failed(call, error)),
-        Err(panic) => Err(panicked(call, &*panic)),
     }
 }
 
 /// Returns the error of a call. The application's error is formatted once, because it will be where a panic of its
 /// `Display` would do harm.
-pub(crate) fn failed(call: &str, error: HandlerError) -> Error {
+pub(crate) fn handler_error(call: &str, error: HandlerError) -> Error {
     match catch_unwind(AssertUnwindSafe(|| Causes(&*error).to_string())) {
         Ok(_) => Error::new(ErrorKind::Handler, format!("{call} failed")).with_source(error),
-        Err(panic) => panicked(&format!("the error of {call}"), &*panic),
+        Err(panic) => panic_error(&format!("the error of {call}"), &*panic),
     }
 }
 
-pub(crate) fn out_of_time(call: &str, limit: &str, timeout: Duration) -> Error {
+pub(crate) fn timeout_error(call: &str, limit: &str, timeout: Duration) -> Error {
     Error::new(ErrorKind::Handler, format!("{call} did not finish within the {limit} timeout of {timeout:?}"))
 }
 
-pub(crate) fn panicked(call: &str, panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::Handler, format!("{call} panicked: {}", message_of(panic)))
+pub(crate) fn panic_error(call: &str, panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::Handler, format!("{call} panicked: {}", panic_message(panic)))
 }
 
 #[cfg(test)]
@@ -158,7 +169,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_panic_at_the_end_of_a_call_is_its_result() {
-        assert_eq!(message_of(&*call(ready(())).await.unwrap_err()), "dropped");
+        let CallOutcome::Panicked(panic) = call(ready(())).await else { panic!("it returned") };
+        assert_eq!(panic_message(&*panic), "dropped");
         let canceled = timeout(Duration::from_secs(1), call(pending::<()>())).await;
         assert!(canceled.is_err(), "the panic ends nothing else");
     }

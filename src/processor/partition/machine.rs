@@ -24,9 +24,9 @@ use crate::error::{Error, ErrorKind};
 use crate::processor::config::OnFailure;
 use crate::processor::shutdown::stop::StopReason;
 
-/// The next step of the partition's task. Each step ends with a [`Happened`].
+/// The next step of the partition's task. Each step ends with a [`StepOutcome`].
 #[derive(Clone, Debug)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Take over the checkpoint, and determine where to start.
     Adopt,
     /// Call `started`.
@@ -42,12 +42,12 @@ pub(super) enum Next {
     /// Wait until the application resumes the partition.
     Park,
     /// End the task.
-    End(Ended),
+    End(TaskEnd),
 }
 
-impl Next {
+impl NextStep {
     /// Returns the wait, if the next step is one.
-    pub(super) fn wait(&self) -> Option<Duration> {
+    pub(super) fn wait_time(&self) -> Option<Duration> {
         match self {
             Self::Wait(wait) => Some(*wait),
             _ => None,
@@ -57,7 +57,7 @@ impl Next {
 
 /// The outcome of a step.
 #[derive(Clone, Debug)]
-pub(super) enum Happened {
+pub(super) enum StepOutcome {
     /// The step succeeded.
     Done,
     /// The partition must stop: it was requested, or another instance owns the partition.
@@ -70,7 +70,7 @@ pub(super) enum Happened {
     HandlerFailed(Arc<Error>),
 }
 
-impl From<Error> for Happened {
+impl From<Error> for StepOutcome {
     fn from(error: Error) -> Self {
         Self::Failed(Arc::new(error))
     }
@@ -78,7 +78,7 @@ impl From<Error> for Happened {
 
 /// How the task ended.
 #[derive(Clone, Debug)]
-pub(in crate::processor) enum Ended {
+pub(in crate::processor) enum TaskEnd {
     /// It was requested to stop, or the partition was lost.
     Stopped(StopReason),
     /// The partition is to be released, and not to be claimed again for this long.
@@ -89,7 +89,7 @@ pub(in crate::processor) enum Ended {
 
 /// The current state.
 #[derive(Clone, Debug)]
-enum State {
+enum MachineState {
     Adopting,
     Starting,
     Opening,
@@ -110,7 +110,7 @@ enum Before {
 /// What follows `stopped`.
 #[derive(Clone, Debug)]
 enum Then {
-    End(Ended),
+    End(TaskEnd),
     Restart,
     Park,
 }
@@ -118,7 +118,7 @@ enum Then {
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Machine {
-    state: State,
+    state: MachineState,
     on_failure: OnFailure,
     /// The load-balancing interval. A wait for an unavailable storage is at most this long.
     interval: Duration,
@@ -126,39 +126,44 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(on_failure: OnFailure, interval: Duration) -> (Self, Next) {
+    pub(super) fn new(on_failure: OnFailure, interval: Duration) -> (Self, NextStep) {
         let backoff = RestartBackoff::default();
-        (Self { state: State::Adopting, on_failure, interval, backoff }, Next::Adopt)
+        (Self { state: MachineState::Adopting, on_failure, interval, backoff }, NextStep::Adopt)
     }
 
-    pub(super) fn step(&mut self, happened: Happened) -> Next {
-        let (state, next) = match (std::mem::replace(&mut self.state, State::Ended), happened) {
-            (State::Stopping { then }, _) => self.after_stopped(then),
-            (state, Happened::Stop(reason)) if state.has_started() => {
-                stopping(reason.clone(), Then::End(Ended::Stopped(reason)))
+    pub(super) fn step(&mut self, outcome: StepOutcome) -> NextStep {
+        let (state, next) = match (std::mem::replace(&mut self.state, MachineState::Ended), outcome) {
+            (MachineState::Stopping { then }, _) => self.after_stopped(then),
+            (state, StepOutcome::Stop(reason)) if state.has_started() => {
+                stop_and_then(reason.clone(), Then::End(TaskEnd::Stopped(reason)))
             }
-            (_, Happened::Stop(reason)) => ended(Ended::Stopped(reason)),
-            (State::Adopting, Happened::Done) => (State::Starting, Next::Start),
-            (State::Starting | State::Waiting { before: Before::Opening }, Happened::Done) => {
-                (State::Opening, Next::Open)
+            (_, StepOutcome::Stop(reason)) => end_task(TaskEnd::Stopped(reason)),
+            (MachineState::Adopting, StepOutcome::Done) => (MachineState::Starting, NextStep::Start),
+            (MachineState::Starting | MachineState::Waiting { before: Before::Opening }, StepOutcome::Done) => {
+                (MachineState::Opening, NextStep::Open)
             }
-            (State::Opening | State::Running, Happened::Done) => (State::Running, Next::Run),
-            (State::Waiting { before: Before::Adopting } | State::Parked, Happened::Done) => {
-                (State::Adopting, Next::Adopt)
+            (MachineState::Opening | MachineState::Running, StepOutcome::Done) => {
+                (MachineState::Running, NextStep::Run)
             }
-            (state, Happened::Failed(error)) if state.has_started() => self.link_failed(error),
-            (state, Happened::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
-            (State::Ended, _) => return Next::End(Ended::Stopped(StopReason::Shutdown)),
-            (_, Happened::Reopen) => (State::Opening, Next::Open),
-            (_, Happened::Failed(error)) => self.not_adopted(error),
+            (MachineState::Waiting { before: Before::Adopting } | MachineState::Parked, StepOutcome::Done) => {
+                (MachineState::Adopting, NextStep::Adopt)
+            }
+            (state, StepOutcome::Failed(error)) if state.has_started() => self.link_failed(error),
+            (state, StepOutcome::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
+            (MachineState::Ended, _) => return NextStep::End(TaskEnd::Stopped(StopReason::Shutdown)),
+            (_, StepOutcome::Reopen) => (MachineState::Opening, NextStep::Open),
+            (_, StepOutcome::Failed(error)) if matches!(error.kind(), ErrorKind::Config | ErrorKind::Contended) => {
+                end_task(TaskEnd::Failed(error))
+            }
+            (_, StepOutcome::Failed(error)) => self.wait_before(Before::Adopting, &error),
             // The handler could not choose the start, so there is nothing to stop.
-            (_, Happened::HandlerFailed(_)) => self.after_stopped(self.after_failure()),
+            (_, StepOutcome::HandlerFailed(_)) => self.after_stopped(self.after_failure()),
         };
         self.state = state;
         next
     }
 
-    fn wait(&mut self, before: Before, error: &Error) -> (State, Next) {
+    fn wait_before(&mut self, before: Before, error: &Error) -> (MachineState, NextStep) {
         use ErrorKind as K;
         let wait = match error.kind() {
             // The storage returns these kinds. An event hub that fails or does not respond is another kind.
@@ -172,60 +177,53 @@ impl Machine {
             }
             _ => self.backoff.next(),
         };
-        (State::Waiting { before }, Next::Wait(wait))
+        (MachineState::Waiting { before }, NextStep::Wait(wait))
     }
 
-    fn not_adopted(&mut self, error: Arc<Error>) -> (State, Next) {
-        if matches!(error.kind(), ErrorKind::Config | ErrorKind::Contended) {
-            return ended(Ended::Failed(error));
-        }
-        self.wait(Before::Adopting, &error)
-    }
-
-    fn link_failed(&mut self, error: Arc<Error>) -> (State, Next) {
+    fn link_failed(&mut self, error: Arc<Error>) -> (MachineState, NextStep) {
         let failed = StopReason::Failed { error: Arc::clone(&error) };
         match error.kind() {
-            ErrorKind::Config => stopping(failed, Then::End(Ended::Failed(error))),
+            ErrorKind::Config => stop_and_then(failed, Then::End(TaskEnd::Failed(error))),
             // The start must be determined again, or the checkpoint was written in the meantime.
-            ErrorKind::InvalidPosition | ErrorKind::Conflict => stopping(failed, Then::Restart),
-            _ => self.wait(Before::Opening, &error),
+            ErrorKind::InvalidPosition | ErrorKind::Conflict => stop_and_then(failed, Then::Restart),
+            _ => self.wait_before(Before::Opening, &error),
         }
     }
 
-    fn handler_failed(&mut self, error: Arc<Error>) -> (State, Next) {
-        stopping(StopReason::Failed { error }, self.after_failure())
+    fn handler_failed(&mut self, error: Arc<Error>) -> (MachineState, NextStep) {
+        stop_and_then(StopReason::Failed { error }, self.after_failure())
     }
 
     fn after_failure(&self) -> Then {
         match self.on_failure {
             OnFailure::Restart => Then::Restart,
-            OnFailure::Release { cooldown } => Then::End(Ended::Release { cooldown }),
+            OnFailure::Release { cooldown } => Then::End(TaskEnd::Release { cooldown }),
             OnFailure::Park => Then::Park,
         }
     }
 
-    fn after_stopped(&mut self, then: Then) -> (State, Next) {
+    fn after_stopped(&mut self, then: Then) -> (MachineState, NextStep) {
         match then {
-            Then::End(how) => ended(how),
-            Then::Restart => (State::Waiting { before: Before::Adopting }, Next::Wait(self.backoff.next())),
-            Then::Park => (State::Parked, Next::Park),
+            Then::End(how) => end_task(how),
+            Then::Restart => (MachineState::Waiting { before: Before::Adopting }, NextStep::Wait(self.backoff.next())),
+            Then::Park => (MachineState::Parked, NextStep::Park),
         }
     }
 }
 
-impl State {
+impl MachineState {
     /// Returns whether `started` was called and `stopped` was not.
     fn has_started(&self) -> bool {
         matches!(self, Self::Starting | Self::Opening | Self::Running | Self::Waiting { before: Before::Opening })
     }
 }
 
-fn stopping(reason: StopReason, then: Then) -> (State, Next) {
-    (State::Stopping { then }, Next::Stop(reason))
+fn stop_and_then(reason: StopReason, then: Then) -> (MachineState, NextStep) {
+    (MachineState::Stopping { then }, NextStep::Stop(reason))
 }
 
-fn ended(how: Ended) -> (State, Next) {
-    (State::Ended, Next::End(how))
+fn end_task(how: TaskEnd) -> (MachineState, NextStep) {
+    (MachineState::Ended, NextStep::End(how))
 }
 
 #[cfg(test)]
@@ -244,48 +242,48 @@ mod tests {
     }
 
     /// Returns the possible outcomes of a step.
-    fn outcomes(of: &Next) -> Vec<Happened> {
+    fn outcomes(of: &NextStep) -> Vec<StepOutcome> {
         let failures = [ErrorKind::EventSource, ErrorKind::Config, ErrorKind::Contended, ErrorKind::InvalidPosition];
-        let failed = failures.map(|kind| Happened::Failed(error(kind)));
-        let handler_failed = Happened::HandlerFailed(error(ErrorKind::Handler));
-        let stop = [Happened::Stop(StopReason::Shutdown), Happened::Stop(lost())];
+        let failed = failures.map(|kind| StepOutcome::Failed(error(kind)));
+        let handler_failed = StepOutcome::HandlerFailed(error(ErrorKind::Handler));
+        let stop = [StepOutcome::Stop(StopReason::Shutdown), StepOutcome::Stop(lost())];
         let mut outcomes = match of {
-            Next::End(_) => return Vec::new(),
-            Next::Stop(_) => return vec![Happened::Done],
-            Next::Adopt | Next::Open => [Happened::Done].into_iter().chain(failed).collect(),
-            Next::Start => vec![Happened::Done, handler_failed],
-            Next::Run => failed.into_iter().chain([handler_failed, Happened::Reopen]).collect(),
-            Next::Wait(_) | Next::Park => vec![Happened::Done],
+            NextStep::End(_) => return Vec::new(),
+            NextStep::Stop(_) => return vec![StepOutcome::Done],
+            NextStep::Adopt | NextStep::Open => [StepOutcome::Done].into_iter().chain(failed).collect(),
+            NextStep::Start => vec![StepOutcome::Done, handler_failed],
+            NextStep::Run => failed.into_iter().chain([handler_failed, StepOutcome::Reopen]).collect(),
+            NextStep::Wait(_) | NextStep::Park => vec![StepOutcome::Done],
         };
         outcomes.extend(stop);
         outcomes
     }
 
     /// Explores all sequences of outcomes up to this depth. Returns their number.
-    fn explore(policy: OnFailure, past: &mut Vec<Happened>, depth: usize) -> usize {
+    fn explore(policy: OnFailure, past: &mut Vec<StepOutcome>, depth: usize) -> usize {
         let (mut machine, mut next) = Machine::new(policy, INTERVAL);
         let (mut started, mut opened) = (false, false);
-        for happened in past.iter() {
-            next = machine.step(happened.clone());
+        for outcome in past.iter() {
+            next = machine.step(outcome.clone());
             match &next {
-                Next::Start => assert!(!std::mem::replace(&mut started, true), "started twice: {past:?}"),
-                Next::Stop(_) => assert!(std::mem::replace(&mut started, false), "stopped, not started: {past:?}"),
-                Next::Open | Next::Run => assert!(started, "reads outside of started and stopped: {past:?}"),
-                Next::Adopt | Next::Park | Next::End(_) => assert!(!started, "never stopped: {past:?}"),
-                Next::Wait(_) => {}
+                NextStep::Start => assert!(!std::mem::replace(&mut started, true), "started twice: {past:?}"),
+                NextStep::Stop(_) => assert!(std::mem::replace(&mut started, false), "stopped, not started: {past:?}"),
+                NextStep::Open | NextStep::Run => assert!(started, "reads outside of started and stopped: {past:?}"),
+                NextStep::Adopt | NextStep::Park | NextStep::End(_) => assert!(!started, "never stopped: {past:?}"),
+                NextStep::Wait(_) => {}
             }
             match &next {
-                Next::Run => assert!(opened, "reads without a link: {past:?}"),
-                Next::Open => opened = true,
+                NextStep::Run => assert!(opened, "reads without a link: {past:?}"),
+                NextStep::Open => opened = true,
                 _ => opened = false,
             }
         }
-        if depth == 0 || matches!(next, Next::End(_)) {
+        if depth == 0 || matches!(next, NextStep::End(_)) {
             return 1;
         }
         let mut ways = 0;
-        for happened in outcomes(&next) {
-            past.push(happened);
+        for outcome in outcomes(&next) {
+            past.push(outcome);
             ways += explore(policy, past, depth - 1);
             past.pop();
         }
@@ -302,21 +300,24 @@ mod tests {
     }
 
     /// Returns the steps after these outcomes.
-    fn after(policy: OnFailure, past: impl IntoIterator<Item = Happened>) -> Vec<Next> {
+    fn after(policy: OnFailure, past: impl IntoIterator<Item = StepOutcome>) -> Vec<NextStep> {
         let (mut machine, first) = Machine::new(policy, INTERVAL);
-        [first].into_iter().chain(past.into_iter().map(|happened| machine.step(happened))).collect()
+        [first].into_iter().chain(past.into_iter().map(|outcome| machine.step(outcome))).collect()
     }
 
-    fn running() -> Vec<Happened> {
-        vec![Happened::Done; 3]
+    fn running() -> Vec<StepOutcome> {
+        vec![StepOutcome::Done; 3]
     }
 
     #[test]
     fn a_failed_link_is_reopened_within_the_same_start() {
-        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::EventSource)), Happened::Done]);
+        let past = running().into_iter().chain([StepOutcome::Failed(error(ErrorKind::EventSource)), StepOutcome::Done]);
         let steps = after(OnFailure::Park, past);
         assert!(
-            matches!(steps[..], [Next::Adopt, Next::Start, Next::Open, Next::Run, Next::Wait(_), Next::Open]),
+            matches!(
+                steps[..],
+                [NextStep::Adopt, NextStep::Start, NextStep::Open, NextStep::Run, NextStep::Wait(_), NextStep::Open]
+            ),
             "{steps:?}"
         );
     }
@@ -324,13 +325,13 @@ mod tests {
     #[test]
     fn the_policy_decides_after_a_handler_failure() {
         let failure =
-            || running().into_iter().chain([Happened::HandlerFailed(error(ErrorKind::Handler)), Happened::Done]);
-        let restarted = after(OnFailure::Restart, failure().chain([Happened::Done]));
-        assert!(matches!(restarted[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{restarted:?}");
+            || running().into_iter().chain([StepOutcome::HandlerFailed(error(ErrorKind::Handler)), StepOutcome::Done]);
+        let restarted = after(OnFailure::Restart, failure().chain([StepOutcome::Done]));
+        assert!(matches!(restarted[4..], [NextStep::Stop(_), NextStep::Wait(_), NextStep::Adopt]), "{restarted:?}");
         let released = after(OnFailure::Release { cooldown: COOLDOWN }, failure());
-        assert!(matches!(released[5], Next::End(Ended::Release { cooldown: COOLDOWN })), "{released:?}");
-        let parked = after(OnFailure::Park, failure().chain([Happened::Done]));
-        assert!(matches!(parked[5..], [Next::Park, Next::Adopt]), "{parked:?}");
+        assert!(matches!(released[5], NextStep::End(TaskEnd::Release { cooldown: COOLDOWN })), "{released:?}");
+        let parked = after(OnFailure::Park, failure().chain([StepOutcome::Done]));
+        assert!(matches!(parked[5..], [NextStep::Park, NextStep::Adopt]), "{parked:?}");
     }
 
     mod waits {
@@ -340,9 +341,9 @@ mod tests {
         fn waits_for_an_unavailable_storage_are_shorter() {
             for (kind, longest) in [(ErrorKind::Unavailable, 10), (ErrorKind::EventSource, 30)] {
                 for prefix in [Vec::new(), running()] {
-                    let failures = (0..12).flat_map(|_| [Happened::Failed(error(kind)), Happened::Done]);
+                    let failures = (0..12).flat_map(|_| [StepOutcome::Failed(error(kind)), StepOutcome::Done]);
                     let steps = after(OnFailure::Restart, prefix.into_iter().chain(failures));
-                    let waits: Vec<_> = steps.iter().filter_map(Next::wait).collect();
+                    let waits: Vec<_> = steps.iter().filter_map(NextStep::wait_time).collect();
                     assert_eq!(waits.len(), 12, "{steps:?}");
                     assert!(waits.is_sorted() && waits[0] < Duration::from_secs(1), "{waits:?}");
                     assert_eq!(waits[11], Duration::from_secs(longest), "{kind:?}");
@@ -353,8 +354,8 @@ mod tests {
         #[test]
         fn waits_for_a_throttling_storage_are_longer() {
             let throttled = ErrorKind::Throttled { retry_after: Some(Duration::from_secs(3)) };
-            let failures = (0..6).flat_map(|_| [Happened::Failed(error(throttled)), Happened::Done]);
-            let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(Next::wait).collect();
+            let failures = (0..6).flat_map(|_| [StepOutcome::Failed(error(throttled)), StepOutcome::Done]);
+            let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(NextStep::wait_time).collect();
             assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
         }
     }
@@ -362,18 +363,19 @@ mod tests {
     #[test]
     fn an_error_that_no_restart_can_fix_ends_the_task() {
         for kind in [ErrorKind::Config, ErrorKind::Contended] {
-            let steps = after(OnFailure::Restart, [Happened::Failed(error(kind))]);
-            assert!(matches!(steps[1], Next::End(Ended::Failed(_))), "{kind:?}: {steps:?}");
+            let steps = after(OnFailure::Restart, [StepOutcome::Failed(error(kind))]);
+            assert!(matches!(steps[1], NextStep::End(TaskEnd::Failed(_))), "{kind:?}: {steps:?}");
         }
-        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::Config)), Happened::Done]);
+        let past = running().into_iter().chain([StepOutcome::Failed(error(ErrorKind::Config)), StepOutcome::Done]);
         let steps = after(OnFailure::Restart, past);
-        assert!(matches!(steps[4..], [Next::Stop(_), Next::End(Ended::Failed(_))]), "{steps:?}");
+        assert!(matches!(steps[4..], [NextStep::Stop(_), NextStep::End(TaskEnd::Failed(_))]), "{steps:?}");
     }
 
     #[test]
     fn a_rejected_position_determines_the_start_again() {
-        let past = running().into_iter().chain([Happened::Failed(error(ErrorKind::InvalidPosition)), Happened::Done]);
-        let steps = after(OnFailure::Park, past.chain([Happened::Done]));
-        assert!(matches!(steps[4..], [Next::Stop(_), Next::Wait(_), Next::Adopt]), "{steps:?}");
+        let past =
+            running().into_iter().chain([StepOutcome::Failed(error(ErrorKind::InvalidPosition)), StepOutcome::Done]);
+        let steps = after(OnFailure::Park, past.chain([StepOutcome::Done]));
+        assert!(matches!(steps[4..], [NextStep::Stop(_), NextStep::Wait(_), NextStep::Adopt]), "{steps:?}");
     }
 }

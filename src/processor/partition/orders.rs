@@ -1,4 +1,4 @@
-//! Requests to the task of one partition.
+//! Requests to the task of one partition, and what others see of them.
 
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ impl Orders {
     pub(crate) fn request_stop(&mut self, reason: StopReason) -> bool {
         let first = self.stop.is_none();
         if first {
-            (self.stop, self.requested_at) = (Some(reason), Some(Instant::now()));
+            self.stop = Some(reason);
+            self.requested_at = Some(Instant::now());
         }
         first
     }

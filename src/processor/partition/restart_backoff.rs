@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::backoff::Backoff;
+
 /// The wait after an attempt that finished new events. It is what a failing event costs the events after it, so it is
 /// short: however many events fail, the partition advances between two of these waits.
 const WAIT_AFTER_PROGRESS: Duration = Duration::from_millis(100);
@@ -16,8 +18,8 @@ pub(crate) struct RestartBackoff {
     failures: u32,
     /// New events were finished since the last wait.
     progressed: bool,
-    /// The last event of the batches that the handler accepted. Redelivered events are no progress. Tracked events may be
-    /// unfinished.
+    /// The last event of the batches that the handler accepted. Redelivered events are no progress. Tracked events may
+    /// be unfinished.
     furthest: Option<i64>,
     /// The last event that is finished, with all before it. It may be in a batch that failed.
     finished: Option<i64>,
@@ -29,55 +31,59 @@ impl RestartBackoff {
     }
 
     /// Returns the next wait. It is no longer than `longest`, but no shorter than what the server requests, up to
-    /// [`LONGEST_WAIT`], also with [jitter](crate::processor::jitter::jittered).
+    /// [`LONGEST_WAIT`], also with [jitter](crate::processor::shared::shorten_randomly).
     pub(crate) fn next_between(&mut self, requested: Duration, longest: Duration) -> Duration {
         let requested = requested.min(LONGEST_WAIT) * 4 / 3;
         if std::mem::take(&mut self.progressed) {
             return WAIT_AFTER_PROGRESS.max(requested);
         }
         let first = FIRST_WAIT.max(requested);
-        let wait = first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
+        let wait = Backoff::new(first, longest.max(first)).wait_after(self.failures);
         self.failures = self.failures.saturating_add(1);
-        wait.min(longest.max(first))
+        wait
     }
 
-    /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one, whose
-    /// events have other numbers.
-    pub(crate) fn starts(&mut self, after: Option<i64>, elsewhere: bool) {
+    /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one,
+    /// whose events have other numbers.
+    pub(crate) fn record_start(&mut self, after: Option<i64>, elsewhere: bool) {
         if elsewhere {
-            (self.furthest, self.finished) = (None, after);
+            self.furthest = None;
+            self.finished = after;
         } else {
             self.finished = self.finished.max(after);
         }
     }
 
-    pub(crate) fn furthest(&self) -> Option<i64> {
+    pub(crate) fn last_handled(&self) -> Option<i64> {
         self.furthest
     }
 
-    pub(crate) fn handled(&mut self, last: Option<i64>) {
+    pub(crate) fn record_handled(&mut self, last: Option<i64>) {
         if last.is_none() || last > self.furthest {
             self.furthest = last.or(self.furthest);
-            (self.failures, self.progressed) = (0, true);
+            self.failures = 0;
+            self.progressed = true;
         }
     }
 
     /// Records the last event up to which all events are finished. A batch that fails may have made progress.
-    pub(crate) fn finished(&mut self, last: Option<i64>) {
+    pub(crate) fn record_finished(&mut self, last: Option<i64>) {
         if last > self.finished {
             self.finished = last;
-            (self.failures, self.progressed) = (0, true);
+            self.failures = 0;
+            self.progressed = true;
         }
     }
 
-    /// Records that a link failed after the handler had accepted new events of it. That is progress of the link, also while
-    /// an earlier event is tracked and not finished.
-    pub(crate) fn link_delivered(&mut self) {
-        (self.failures, self.progressed) = (0, true);
+    /// Records that a link failed after the handler had accepted new events of it. That is progress of the link, also
+    /// while an earlier event is tracked and not finished.
+    pub(crate) fn record_link_delivery(&mut self) {
+        self.failures = 0;
+        self.progressed = true;
     }
 
     /// Records how long a link was open. A link that was open for long was healthy, even without events.
-    pub(crate) fn link_held(&mut self, time: Duration) {
+    pub(crate) fn record_link_time(&mut self, time: Duration) {
         if time > LONGEST_WAIT {
             self.failures = 0;
         }
@@ -97,9 +103,9 @@ mod tests {
         assert_eq!(waits[9], LONGEST_WAIT);
         assert_eq!(backoff.next_between(Duration::ZERO, FIRST_WAIT * 40), FIRST_WAIT * 40);
         assert_eq!(backoff.next_between(LONGEST_WAIT * 2, LONGEST_WAIT), LONGEST_WAIT * 4 / 3);
-        backoff.link_held(LONGEST_WAIT);
+        backoff.record_link_time(LONGEST_WAIT);
         assert_eq!(backoff.next(), LONGEST_WAIT);
-        backoff.link_held(LONGEST_WAIT * 2);
+        backoff.record_link_time(LONGEST_WAIT * 2);
         assert_eq!(backoff.next_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 8);
         assert_eq!(backoff.next_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 16);
     }
@@ -108,40 +114,40 @@ mod tests {
     fn a_restart_after_progress_comes_sooner() {
         let mut backoff = RestartBackoff::default();
         assert_eq!([backoff.next(), backoff.next()], [FIRST_WAIT, FIRST_WAIT * 2]);
-        for progress in [RestartBackoff::handled, RestartBackoff::finished] {
+        for progress in [RestartBackoff::record_handled, RestartBackoff::record_finished] {
             progress(&mut backoff, Some(5));
             assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
             progress(&mut backoff, Some(5));
             assert_eq!(backoff.next(), FIRST_WAIT, "a redelivered event is no progress");
             assert_eq!(backoff.next(), FIRST_WAIT * 2);
         }
-        backoff.finished(Some(6));
+        backoff.record_finished(Some(6));
         assert_eq!(backoff.next_between(FIRST_WAIT * 3, LONGEST_WAIT), FIRST_WAIT * 4, "the server asks for more");
     }
 
     #[test]
     fn what_was_finished_before_the_start_is_no_progress() {
         let mut backoff = RestartBackoff::default();
-        backoff.starts(Some(5), false);
-        backoff.finished(Some(5));
+        backoff.record_start(Some(5), false);
+        backoff.record_finished(Some(5));
         assert_eq!(backoff.next(), FIRST_WAIT);
-        backoff.finished(Some(9));
-        backoff.starts(Some(7), false);
+        backoff.record_finished(Some(9));
+        backoff.record_start(Some(7), false);
         assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS, "a start takes nothing back");
-        backoff.finished(Some(8));
+        backoff.record_finished(Some(8));
         assert_eq!(backoff.next(), FIRST_WAIT, "it was finished before");
     }
 
     #[test]
     fn numbers_of_a_former_hub_count_no_longer() {
         let mut backoff = RestartBackoff::default();
-        backoff.handled(Some(99));
-        backoff.finished(Some(99));
+        backoff.record_handled(Some(99));
+        backoff.record_finished(Some(99));
         assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
-        backoff.starts(Some(-1), true);
-        backoff.finished(Some(-1));
+        backoff.record_start(Some(-1), true);
+        backoff.record_finished(Some(-1));
         assert_eq!(backoff.next(), FIRST_WAIT);
-        for progress in [RestartBackoff::handled, RestartBackoff::finished] {
+        for progress in [RestartBackoff::record_handled, RestartBackoff::record_finished] {
             progress(&mut backoff, Some(0));
             assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
         }

@@ -19,9 +19,9 @@
 //! an event hub reports can be some seconds old.
 //!
 //! An event hub may report an end that it never delivers: compaction can remove the last event of a partition
-//! (learn.microsoft.com, Event Hubs, "Log compaction"). If a second link misses the same events as the one before, while
-//! the end is the same, these events count as undelivered, and the partition as read. Since both links may have stalled,
-//! further links are opened at growing intervals of at most an hour, until the end grows or is delivered.
+//! (learn.microsoft.com, Event Hubs, "Log compaction"). If a second link misses the same events as the one before,
+//! while the end is the same, these events count as undelivered, and the partition as read. Since both links may have
+//! stalled, further links are opened at growing intervals of at most an hour, until the end grows or is delivered.
 //!
 //! If checks are `timeout` or more apart, the second check after the missing event was enqueued detects the stall:
 //! within two periods. With more frequent checks, it is detected within `timeout` and two periods.
@@ -38,7 +38,8 @@ pub(crate) const OLDEST_REPORT: Duration = Duration::from_secs(10);
 /// How many times the timeout passes until a third link is opened for events that two links did not deliver.
 const PROBE_WAIT: u32 = 10;
 
-/// The longest time between two such links. Each costs one attach, and by then an event that does exist is an hour late.
+/// The longest time between two such links. Each costs one attach, and by then an event that does exist is an hour
+/// late.
 const LONGEST_PROBE_WAIT: Duration = Duration::from_secs(3600);
 
 /// What a lag check shows about the receiver.
@@ -56,8 +57,8 @@ pub(crate) enum LinkState {
     BeyondEnd,
 }
 
-/// The state of one partition's receiver, from one opening to the next, with what the links before have missed. All times
-/// are of one clock, of any kind.
+/// The state of one partition's receiver, from one opening to the next, with what the links before have missed. All
+/// times are of one clock, of any kind.
 #[derive(Debug)]
 pub(crate) struct StallDetector {
     timeout: Duration,
@@ -108,7 +109,7 @@ impl StallDetector {
     }
 
     /// Records that a receiver was opened at this start.
-    pub(crate) fn opened(&mut self, from: &StartPosition) {
+    pub(crate) fn record_opening(&mut self, from: &StartPosition) {
         self.seen = match from {
             StartPosition::Earliest => Some(i64::MIN),
             StartPosition::AfterSequenceNumber(number) => Some(*number),
@@ -117,38 +118,40 @@ impl StallDetector {
         self.certain = self.seen.is_some();
         self.is_beyond_end = false;
         self.missed_before = self.missed.take().or(self.missed_before);
-        self.waiting_stopped();
+        self.stop_waiting();
     }
 
     /// Records that the processor waits on the receiver. Changes nothing if it already does.
-    pub(crate) fn waiting_started(&mut self) {
+    pub(crate) fn start_waiting(&mut self) {
         self.waiting = true;
     }
 
     /// Records that the processor no longer waits although it received no event: the partition is paused.
-    pub(crate) fn waiting_stopped(&mut self) {
+    pub(crate) fn stop_waiting(&mut self) {
         self.waiting = false;
         self.behind_since = None;
         self.beyond_end_since = None;
     }
 
     /// Records received events, up to this one. The processor does not wait until they are handled.
-    pub(crate) fn received(&mut self, number: Option<i64>) {
+    pub(crate) fn record_received(&mut self, number: Option<i64>) {
         if number.is_none() || number > self.seen {
-            (self.missed, self.missed_before, self.undelivered) = (None, None, None);
+            self.missed = None;
+            self.missed_before = None;
+            self.undelivered = None;
         }
         self.seen = number.map(|number| self.seen.unwrap_or(i64::MIN).max(number));
         self.certain = number.is_some();
-        self.waiting_stopped();
+        self.stop_waiting();
     }
 
     /// Records received events, up to this one, that wait until their batch is full. The processor continues to wait on
     /// the receiver. Returns false if the event was recorded already.
-    pub(crate) fn gathered(&mut self, number: Option<i64>) -> bool {
+    pub(crate) fn record_gathered(&mut self, number: Option<i64>) -> bool {
         let is_new = number.is_none() || number > self.seen;
         if is_new {
             let waiting = self.waiting;
-            self.received(number);
+            self.record_received(number);
             self.waiting = waiting;
         }
         is_new
@@ -160,13 +163,13 @@ impl StallDetector {
     }
 
     /// Returns the events at the end of the partition that two links did not deliver.
-    pub(crate) fn undelivered(&self) -> Option<Undelivered> {
+    pub(crate) fn find_undelivered(&self) -> Option<Undelivered> {
         self.undelivered.as_ref().map(|probed| probed.events)
     }
 
     /// Records a lag check; `now` is when the response arrived. The processor must wait on the receiver during the
     /// request, and must record the events that arrive meanwhile first.
-    pub(crate) fn checked(&mut self, now: Duration, properties: &PartitionProperties) -> LinkState {
+    pub(crate) fn check_link(&mut self, now: Duration, properties: &PartitionProperties) -> LinkState {
         let last = properties.last_enqueued().map(|last| last.sequence_number);
         // Expired events will not arrive, and are not missing.
         let readable = last.filter(|_| !properties.is_empty());
@@ -184,7 +187,7 @@ impl StallDetector {
         };
         if let Some(probed) = self.undelivered.as_mut().filter(|probed| probed.events == missing) {
             self.behind_since = None;
-            return probed.checked(now);
+            return probed.check_probe(now);
         }
         let since = *self.behind_since.get_or_insert(now);
         if now.saturating_sub(since) < self.timeout {
@@ -202,7 +205,7 @@ impl StallDetector {
 }
 
 impl Probed {
-    fn checked(&mut self, now: Duration) -> LinkState {
+    fn check_probe(&mut self, now: Duration) -> LinkState {
         if now < self.due {
             return LinkState::Healthy;
         }
@@ -240,15 +243,15 @@ mod tests {
         let mut detector = StallDetector::new(Duration::from_secs(30));
         for (index, step) in steps.into_iter().enumerate() {
             match step {
-                Opened(from) => detector.opened(&from),
-                Waiting => detector.waiting_started(),
-                Paused => detector.waiting_stopped(),
-                Received(number) => detector.received(number),
-                Gathered(number) => _ = detector.gathered(number),
+                Opened(from) => detector.record_opening(&from),
+                Waiting => detector.start_waiting(),
+                Paused => detector.stop_waiting(),
+                Received(number) => detector.record_received(number),
+                Gathered(number) => _ = detector.record_gathered(number),
                 Checked(second, first, last, expected) => {
                     let last = last.map(|sequence_number| Position { sequence_number, offset: "x".into() });
                     let properties = PartitionProperties::new(first, last, false);
-                    let state = detector.checked(Duration::from_secs(second), &properties);
+                    let state = detector.check_link(Duration::from_secs(second), &properties);
                     assert_eq!(state, expected, "{case}: step {index}");
                 }
             }
@@ -565,10 +568,10 @@ mod tests {
                 let last = Position { sequence_number: 255, offset: "x".into() };
                 let emptied = PartitionProperties::new(begin, Some(last), true);
                 let mut detector = StallDetector::new(Duration::from_secs(30));
-                detector.opened(&StartPosition::Earliest);
-                detector.waiting_started();
+                detector.record_opening(&StartPosition::Earliest);
+                detector.start_waiting();
                 for second in [30, 60, 90] {
-                    let state = detector.checked(Duration::from_secs(second), &emptied);
+                    let state = detector.check_link(Duration::from_secs(second), &emptied);
                     assert_eq!(state, Healthy, "begins at {begin}, after {second} s");
                 }
             }

@@ -7,20 +7,18 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::continuity::{Delivered, Unvalidated};
 use super::control::Control;
-use super::delivery::Delivered;
-use super::machine::Happened;
+use super::machine::StepOutcome;
 use super::stall_detector::StallDetector;
-use super::unvalidated::Unvalidated;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Relation};
 use crate::processor::checkpoints::requests::CheckpointWriter;
-use crate::processor::checkpoints::writer::Ended as WritingEnded;
+use crate::processor::checkpoints::writer::WritingEnd;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
-use crate::processor::shared::Shared;
+use crate::processor::shared::{HubCreation, SharedResources};
 use crate::processor::shutdown::stop::StopReason;
-use crate::processor::start::hub_creation::HubCreation;
 use crate::processor::start::invalid::ResumeFailure;
 use crate::source::receiver::EventReceiver;
 use crate::source::{EventSource, StartPosition};
@@ -28,20 +26,20 @@ use crate::source::{EventSource, StartPosition};
 /// The task of one partition.
 #[derive(Debug)]
 pub(in crate::processor) struct PartitionTask<S, H> {
-    pub(in crate::processor) shared: Arc<Shared<S, H>>,
+    pub(in crate::processor) shared: Arc<SharedResources<S, H>>,
     pub(in crate::processor) control: Arc<Control>,
 }
 
 /// The state from adoption to the end of `stopped`.
-pub(super) struct Session<E> {
+pub(super) struct PartitionSession<E> {
     pub(super) context: PartitionContext,
     pub(super) over: watch::Sender<bool>,
     /// The writer of the context.
     pub(super) writer: CheckpointWriter,
-    pub(super) writing: JoinSet<WritingEnded>,
+    pub(super) writing: JoinSet<WritingEnd>,
     pub(super) delivered: Delivered,
     pub(super) stall_detector: StallDetector,
-    pub(super) link: Option<Link<E>>,
+    pub(super) link: Option<OpenLink<E>>,
     /// Another reader displaced the receiver, and the storage has not shown yet who owns the partition.
     pub(super) displaced: bool,
     /// When the event hub was created that this start reads.
@@ -56,19 +54,19 @@ pub(super) struct Session<E> {
     pub(super) drained_by: Option<Instant>,
 }
 
-pub(super) struct Link<E> {
+pub(super) struct OpenLink<E> {
     pub(super) receiver: EventReceiver<E>,
     pub(super) opened_at: Instant,
 }
 
-impl<E> Session<E> {
-    /// Returns why reading cannot continue after the last delivered event. `None` if that event was one of a former event
-    /// hub, or if the start itself was invalid, which the next one determines.
+impl<E> PartitionSession<E> {
+    /// Returns why reading cannot continue after the last delivered event. `None` if that event was one of a former
+    /// event hub, or if the start itself was invalid, which the next one determines.
     pub(super) fn resume_failure(&self, hub: &HubCreation) -> Option<ResumeFailure> {
         if hub.is_other_than(self.hub_created_at) || self.unvalidated.is_refuted() {
             return None;
         }
-        let place = self.delivered.next();
+        let place = self.delivered.next_position();
         let beyond_end = self.stall_detector.is_beyond_end();
         Some(if beyond_end { ResumeFailure::BeyondEnd(place) } else { ResumeFailure::Rejected(place) })
     }
@@ -77,22 +75,22 @@ impl<E> Session<E> {
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Waits until the partition is requested to stop, or until a checkpoint is rejected. In the latter case it also
     /// requests the stop.
-    pub(super) async fn stopping_or_fenced(&self, writing: &mut JoinSet<WritingEnded>) -> StopReason {
+    pub(super) async fn wait_for_stop_or_fence(&self, writing: &mut JoinSet<WritingEnd>) -> StopReason {
         tokio::select! {
             biased;
-            reason = self.control.stopping() => reason,
-            Some(ended) = writing.join_next() => self.fenced(ended).await,
+            reason = self.control.wait_for_stop() => reason,
+            Some(ended) = writing.join_next() => self.stop_when_fenced(ended).await,
         }
     }
 
-    pub(super) async fn fenced(&self, ended: Result<WritingEnded, tokio::task::JoinError>) -> StopReason {
+    pub(super) async fn stop_when_fenced(&self, ended: Result<WritingEnd, tokio::task::JoinError>) -> StopReason {
         let reason = match ended {
-            Ok(WritingEnded::Fenced { by }) => {
+            Ok(WritingEnd::Fenced { by }) => {
                 // Set it at once: this future may be dropped while it waits below, and the outcome of the task is
                 // delivered only once. `by` names other owners only.
                 let other = by.clone().filter(|by| *by != self.shared.store.identity().owner);
                 self.control.set_stop_reason(StopReason::OwnershipLost { by: other });
-                self.lost(by).await
+                self.find_loss_reason(by).await
             }
             _ => StopReason::OwnershipLost { by: None },
         };
@@ -102,7 +100,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Returns why the partition is lost. If the record has this owner's id, a later incarnation has the partition, or
     /// this instance won it again and starts again.
-    pub(super) async fn lost(&self, by: Option<OwnerId>) -> StopReason {
+    pub(super) async fn find_loss_reason(&self, by: Option<OwnerId>) -> StopReason {
         if by.as_ref() != Some(&self.shared.store.identity().owner) {
             return StopReason::OwnershipLost { by };
         }
@@ -117,32 +115,32 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Handles a failed link. If the broker displaced the reader, the ownership record decides whether the partition is
     /// lost.
-    pub(super) async fn link_failed(&self, error: Error, session: &mut Session<S::Event>) -> Happened {
-        self.control.metrics.link_failed();
-        self.shared.hub_creation.doubt();
+    pub(super) async fn link_failed(&self, error: Error, session: &mut PartitionSession<S::Event>) -> StepOutcome {
+        self.control.metrics.count_link_failure();
+        self.shared.hub_creation.doubt.notify_one();
         if error.kind() == ErrorKind::Fenced
-            && let Err(stop @ Happened::Stop(_)) = self.confirm_owner(session).await
+            && let Err(stop @ StepOutcome::Stop(_)) = self.confirm_owner(session).await
         {
             return stop;
         }
-        Happened::Failed(Arc::new(error))
+        StepOutcome::Failed(Arc::new(error))
     }
 
     /// Checks by the ownership record that this instance still owns the partition. A link that another reader took is
     /// not reopened before that. The other reader may be the new owner, and the two would displace each other until the
     /// storage responds.
-    pub(super) async fn confirm_owner(&self, session: &mut Session<S::Event>) -> Result<(), Happened> {
+    pub(super) async fn confirm_owner(&self, session: &mut PartitionSession<S::Event>) -> Result<(), StepOutcome> {
         let read = tokio::select! {
             biased;
-            reason = self.stopping_or_fenced(&mut session.writing) => return Err(Happened::Stop(reason)),
+            reason = self.wait_for_stop_or_fence(&mut session.writing) => return Err(StepOutcome::Stop(reason)),
             read = self.shared.store.read_ownership(&self.control.partition) => read,
         };
         session.displaced = read.is_err();
-        let (this, epoch) = (self.shared.store.identity(), self.control.epoch);
+        let this = self.shared.store.identity();
         match read {
-            Ok(Some(seen)) if seen.record.is_mine_in(this, epoch) => Ok(()),
-            Ok(seen) => Err(Happened::Stop(self.lost(seen.and_then(|seen| seen.record.owner)).await)),
-            Err(error) => Err(Happened::Failed(Arc::new(error))),
+            Ok(Some(seen)) if seen.record.is_mine_in(this, self.control.epoch) => Ok(()),
+            Ok(seen) => Err(StepOutcome::Stop(self.find_loss_reason(seen.and_then(|seen| seen.record.owner)).await)),
+            Err(error) => Err(StepOutcome::Failed(Arc::new(error))),
         }
     }
 }

@@ -1,7 +1,5 @@
-//! Requests to shut down, and the report of a shutdown.
+//! Requests to shut down, and the signals that make them; time limits for stopping; the report of a shutdown.
 
-pub(in crate::processor) mod limits;
-pub(in crate::processor) mod signals;
 pub(in crate::processor) mod stop;
 
 use std::collections::BTreeSet;
@@ -13,7 +11,10 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tracing::Span;
 
+use crate::error::{Error, Result};
 use crate::model::PartitionId;
+use crate::source::CLOSE_LIMIT;
+use crate::store::GroupStore;
 use crate::telemetry;
 
 pub use stop::{EventError, HandlerError, StopReason};
@@ -42,7 +43,7 @@ impl Requests {
         Self { state: Arc::default(), span }
     }
 
-    pub(super) fn request(&self) {
+    pub(super) fn request_shutdown(&self) {
         self.state.send_if_modified(|state| match state.first {
             None => {
                 state.first = Some(Instant::now());
@@ -60,28 +61,26 @@ impl Requests {
 
     /// Requests a shutdown, unless one was requested already.
     pub(super) fn request_once(&self) {
-        if !self.is_requested() {
-            self.request();
+        if self.state.borrow().first.is_none() {
+            self.request_shutdown();
         }
     }
 
-    pub(super) fn is_requested(&self) -> bool {
-        self.state.borrow().first.is_some()
+    /// Returns whether a shutdown was requested, or the processor has ended.
+    pub(super) fn is_ending(&self) -> bool {
+        let state = self.state.borrow();
+        state.first.is_some() || state.ended
     }
 
-    pub(super) fn end(&self) {
+    pub(super) fn mark_ended(&self) {
         self.state.send_modify(|state| state.ended = true);
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        self.state.borrow().ended
-    }
-
-    pub(super) async fn requested(&self) {
+    pub(super) async fn until_requested(&self) {
         self.wait_for(|state| state.first.is_some()).await;
     }
 
-    pub(super) async fn requested_again(&self) {
+    pub(super) async fn until_requested_again(&self) {
         self.wait_for(|state| state.again).await;
     }
 
@@ -90,6 +89,61 @@ impl Requests {
         // The sender belongs to `self`, so it is not dropped.
         let _ = state.wait_for(condition).await;
     }
+}
+
+/// Ctrl-C, and SIGTERM on Unix. From then on they no longer end the process by themselves, also after this is dropped.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    #[cfg(unix)]
+    interrupt: tokio::signal::unix::Signal,
+    #[cfg(unix)]
+    terminate: tokio::signal::unix::Signal,
+    #[cfg(windows)]
+    interrupt: tokio::signal::windows::CtrlC,
+    #[cfg(windows)]
+    terminate: tokio::signal::windows::CtrlShutdown,
+}
+
+impl Signals {
+    #[cfg(unix)]
+    pub(crate) fn listen() -> Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+
+        let interrupt = signal(SignalKind::interrupt()).map_err(not_installed)?;
+        let terminate = signal(SignalKind::terminate()).map_err(not_installed)?;
+        Ok(Self { interrupt, terminate })
+    }
+
+    #[cfg(windows)]
+    pub(crate) fn listen() -> Result<Self> {
+        use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
+
+        Ok(Self { interrupt: ctrl_c().map_err(not_installed)?, terminate: ctrl_shutdown().map_err(not_installed)? })
+    }
+
+    /// Waits for the next signal.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            Some(()) = self.interrupt.recv() => {}
+            Some(()) = self.terminate.recv() => {}
+            else => std::future::pending().await,
+        }
+    }
+}
+
+fn not_installed(error: std::io::Error) -> Error {
+    Error::config("cannot install signal handlers; use `run` with another shutdown future").with_source(error)
+}
+
+/// Returns how long a partition may take to stop: the batch or the call of `started`, and the events in flight; the
+/// receiver; the call of `stopped`.
+pub(crate) fn stopping_time(drain: Duration) -> Duration {
+    2 * drain + CLOSE_LIMIT
+}
+
+/// Returns how long all partitions together may take to stop at shutdown, last checkpoints included.
+pub(crate) fn stop_limit(drain: Duration, store: &GroupStore) -> Duration {
+    3 * drain + 4 * store.request_timeout()
 }
 
 /// How a processor shut down. [`is_clean`](Self::is_clean) sums it up.
@@ -120,12 +174,6 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
-    /// Returns the report of a processor that had not started to process.
-    pub(super) fn nothing_done() -> Self {
-        let done = PhaseReport { took: Duration::ZERO, complete: true };
-        Self { drain: done, release: done, close: done, ..Self::default() }
-    }
-
     /// Returns whether the shutdown was clean: other instances can continue at once, and no handled event is
     /// redelivered.
     #[must_use]
@@ -142,14 +190,14 @@ impl ShutdownReport {
 #[non_exhaustive]
 pub struct PhaseReport {
     /// How long it took. Serialized as seconds.
-    #[serde(serialize_with = "crate::seconds::serialize")]
+    #[serde(serialize_with = "crate::util::serialize_seconds")]
     pub took: Duration,
     /// Whether the phase completed within its time limit.
     pub complete: bool,
 }
 
 /// Runs one phase for at most this long.
-pub(super) async fn phase<T>(limit: Duration, work: impl Future<Output = T>) -> (PhaseReport, Option<T>) {
+pub(super) async fn run_phase<T>(limit: Duration, work: impl Future<Output = T>) -> (PhaseReport, Option<T>) {
     let began = Instant::now();
     let done = timeout(limit, work).await.ok();
     (PhaseReport { took: began.elapsed(), complete: done.is_some() }, done)
@@ -164,17 +212,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_second_request_counts_after_one_second() {
         let requests = Requests::new(Span::none());
-        let requested = |requests: &Requests| (requests.is_requested(), requests.state.borrow().again);
+        let requested = |requests: &Requests| (requests.is_ending(), requests.state.borrow().again);
         assert_eq!(requested(&requests), (false, false));
-        requests.request();
-        requests.request();
+        requests.request_shutdown();
+        requests.request_shutdown();
         advance(SAME_REQUEST.saturating_sub(Duration::from_millis(1))).await;
-        requests.request();
+        requests.request_shutdown();
         assert_eq!(requested(&requests), (true, false));
         advance(Duration::from_millis(1)).await;
         requests.request_once();
         assert_eq!(requested(&requests), (true, false));
-        requests.request();
+        requests.request_shutdown();
         assert_eq!(requested(&requests), (true, true));
     }
 }

@@ -1,11 +1,11 @@
-//! Why a partition stops, and the error type of handlers.
+//! Why a partition stops, and the errors of handlers.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
 
 use crate::balancer::ReleaseReason;
-use crate::error::{Error, cause_of};
-use crate::model::OwnerId;
+use crate::error::{Error, ErrorKind, cause_of};
+use crate::model::{OwnerId, PartitionId};
 use crate::source::Positioned;
 
 /// The error that a handler returns.
@@ -31,7 +31,7 @@ pub type HandlerError = Box<dyn StdError + Send + Sync>;
 /// }
 /// ```
 #[derive(Debug, thiserror::Error)]
-#[error("{} could not be processed", named(*sequence_number))]
+#[error("{} could not be processed", name_event(*sequence_number))]
 pub struct EventError {
     sequence_number: Option<i64>,
     permanent: bool,
@@ -51,7 +51,7 @@ impl EventError {
     }
 
     /// Names an event that failed as a tracked event.
-    pub(crate) fn of_tracked(sequence_number: Option<i64>, error: impl Into<HandlerError>) -> Self {
+    pub(crate) fn for_tracked_event(sequence_number: Option<i64>, error: impl Into<HandlerError>) -> Self {
         let source = error.into();
         let permanent = source.downcast_ref().or_else(|| cause_of(&*source)).is_some_and(Self::is_permanent);
         Self { sequence_number, permanent, source }
@@ -72,7 +72,7 @@ impl EventError {
 
 /// An event was not moved to the dead letters.
 #[derive(Debug, thiserror::Error)]
-#[error("{} was not moved to the dead letters", named(*sequence_number))]
+#[error("{} was not moved to the dead letters", name_event(*sequence_number))]
 pub(crate) struct DeadLetterError {
     sequence_number: Option<i64>,
     source: Error,
@@ -89,8 +89,37 @@ impl DeadLetterError {
 #[error("the partition stopped before its stream took the batch")]
 pub(crate) struct NotTaken;
 
-fn named(event: Option<i64>) -> String {
+fn name_event(event: Option<i64>) -> String {
     event.map_or("an event".to_owned(), |number| format!("event {number}"))
+}
+
+/// Adds to the error of the source which event it is, and what helps.
+pub(crate) fn explain_undecodable(partition: &PartitionId, number: Option<i64>, error: Error) -> Error {
+    let message = match number {
+        Some(number) => format!(
+            "cannot decode event {number} of partition {partition}: `OnUndecodable::Skip` skips such events, and \
+             `ehcp reset -p {partition} --to-sequence {number} --live --execute` skips this one"
+        ),
+        None => format!(
+            "cannot decode the next event of partition {partition}, whose sequence number is not known: reset the \
+             partition to a sequence number"
+        ),
+    };
+    Error::new(ErrorKind::Undecodable, message).with_source(error)
+}
+
+/// Why an event was not skipped. It says nothing about the events that the handler got.
+#[derive(Debug, thiserror::Error)]
+#[error("event {sequence_number} cannot be decoded, and was not skipped")]
+pub(crate) struct NotSkipped {
+    sequence_number: i64,
+    source: Error,
+}
+
+/// The error of a handler that did not allow an event to be skipped.
+pub(crate) fn skip_refusal(sequence_number: i64, source: Error) -> Error {
+    let message = format!("the handler did not allow event {sequence_number} to be skipped");
+    Error::new(ErrorKind::Handler, message).with_source(NotSkipped { sequence_number, source })
 }
 
 /// Why a partition stops. [`Handler::stopped`](crate::processor::Handler::stopped) receives it.
@@ -125,4 +154,23 @@ pub enum StopReason {
         /// The error with its sources.
         error: Arc<Error>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{undecodable, undecodable_number};
+
+    #[test]
+    fn the_error_names_the_event_and_the_remedy() {
+        let error = undecodable(Some(42), "a list");
+        let named = explain_undecodable(&3.into(), Some(42), error);
+        assert_eq!((named.kind(), undecodable_number(&named)), (ErrorKind::Undecodable, Some(42)));
+        let message = named.to_string();
+        for part in
+            ["event 42", "partition 3", "OnUndecodable::Skip", "ehcp reset -p 3 --to-sequence 42 --live --execute"]
+        {
+            assert!(message.contains(part), "{part} is missing: {message}");
+        }
+    }
 }

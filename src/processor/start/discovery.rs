@@ -12,10 +12,9 @@ use crate::balancer::Snapshots;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::processor::handler::Handler;
-use crate::processor::jitter::{first_wait, jittered};
 use crate::processor::partition::restart_backoff::{LONGEST_WAIT, RestartBackoff};
-use crate::processor::shared::Shared;
-use crate::source::positions::position_of;
+use crate::processor::shared::{SharedResources, first_wait, shorten_randomly};
+use crate::source::positions::resolve_start;
 use crate::source::{EventSource, NO_EPOCH, StartPosition, caught_request};
 use crate::store::GroupStore;
 use crate::telemetry::{self, Telemetry};
@@ -30,13 +29,17 @@ const INTERVALS_BETWEEN_READS: u32 = 30;
 /// Checks before the start what can be checked: the event hub, its partitions and the access to them. Then records the
 /// starts of the partitions, if the settings require it.
 pub(crate) async fn start_up<S: EventSource, H: Handler<S::Event>>(
-    shared: &Arc<Shared<S, H>>,
+    shared: &Arc<SharedResources<S, H>>,
 ) -> Result<Arc<[PartitionId]>> {
     let store = &shared.store;
     let starting = async {
-        let partitions = repeated(store, || read_hub(shared), Telemetry::hub_not_ready).await?;
-        repeated(store, || caught_request(shared.source.check_access(&partitions[0])), Telemetry::hub_not_ready)
-            .await?;
+        let partitions = repeat_until_success(store, || read_hub(shared), Telemetry::hub_not_ready).await?;
+        repeat_until_success(
+            store,
+            || caught_request(shared.source.check_access(&partitions[0])),
+            Telemetry::hub_not_ready,
+        )
+        .await?;
         record_group_starts(shared, &partitions).await?;
         Ok(partitions)
     };
@@ -47,8 +50,8 @@ pub(crate) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// Reads the partitions of the event hub, and when it was created.
-pub(crate) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result<Arc<[PartitionId]>> {
-    let _reading = shared.hub_creation.reading().await;
+pub(crate) async fn read_hub<S: EventSource, H>(shared: &SharedResources<S, H>) -> Result<Arc<[PartitionId]>> {
+    let _reading = shared.hub_creation.reading.lock().await;
     let hub = caught_request(shared.source.event_hub_properties()).await?;
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
@@ -60,20 +63,22 @@ pub(crate) async fn read_hub<S: EventSource, H>(shared: &Shared<S, H>) -> Result
     if hub.partitions.is_empty() {
         return Err(Error::config(format!("event hub {expected:?} has no partitions, so there is nothing to process")));
     }
-    shared.hub_creation.reported(hub.created_at);
+    shared.hub_creation.record_report(hub.created_at);
     Ok(hub.partitions.into())
 }
 
 /// Reads the properties of the event hub again from time to time, because it can gain partitions, and because it can be
 /// recreated. Reads them within a load-balancing interval if there is a reason; see [`until_reason`].
-pub(crate) async fn refresh<S: EventSource, H: Handler<S::Event>>(
-    shared: Arc<Shared<S, H>>,
+pub(crate) async fn refresh_partitions<S: EventSource, H: Handler<S::Event>>(
+    shared: Arc<SharedResources<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
     mut snapshots: Snapshots,
 ) {
-    let (interval, random) = (shared.config.balancer.load_balancing_interval, || shared.store.random());
+    let interval = shared.config.balancer.load_balancing_interval;
     let period = interval.saturating_mul(INTERVALS_BETWEEN_READS);
-    let (mut wait, mut has_failed) = (first_wait(period, random()), false);
+    let store = &shared.store;
+    let mut wait = first_wait(period, store.next_random());
+    let mut has_failed = false;
     let mut backoff = RestartBackoff::default();
     let mut known: BTreeSet<PartitionId> = partitions.borrow().iter().cloned().collect();
     loop {
@@ -81,7 +86,7 @@ pub(crate) async fn refresh<S: EventSource, H: Handler<S::Event>>(
             biased;
             () = sleep(wait) => {}
             () = until_reason(&shared, &mut snapshots, &known), if !has_failed => {
-                sleep(jittered(interval, random())).await;
+                sleep(shorten_randomly(interval, store.next_random())).await;
             }
         }
         // What other instances own counts as known even if the event hub does not have it.
@@ -91,13 +96,18 @@ pub(crate) async fn refresh<S: EventSource, H: Handler<S::Event>>(
         match read {
             Ok(named) => {
                 known = named.iter().cloned().chain(owned).collect();
-                replace_if_changed(&partitions, named);
-                (wait, backoff) = (jittered(period, random()), RestartBackoff::default());
+                partitions.send_if_modified(|before| {
+                    let has_changed = **before != *named;
+                    *before = named;
+                    has_changed
+                });
+                wait = shorten_randomly(period, store.next_random());
+                backoff = RestartBackoff::default();
             }
             Err(error) => {
                 let requested = error.retry_after().unwrap_or_default().max(interval);
-                wait = jittered(backoff.next_between(requested, 3 * interval), random());
-                shared.store.telemetry().partition_list_failed(&error, wait);
+                wait = shorten_randomly(backoff.next_between(requested, 3 * interval), store.next_random());
+                store.telemetry().partition_list_failed(&error, wait);
             }
         }
     }
@@ -105,25 +115,17 @@ pub(crate) async fn refresh<S: EventSource, H: Handler<S::Event>>(
 
 /// Waits for a reason to read the properties of the event hub again: it may have been recreated, or another instance
 /// owns a partition that this one does not know.
-async fn until_reason<S, H>(shared: &Shared<S, H>, snapshots: &mut Snapshots, known: &BTreeSet<PartitionId>) {
-    let is_unknown = |partition: &PartitionId| !known.contains(partition);
+async fn until_reason<S, H>(shared: &SharedResources<S, H>, snapshots: &mut Snapshots, known: &BTreeSet<PartitionId>) {
     let unknown_owned = async {
-        if snapshots.wait_for(|snapshot| snapshot.leases.keys().any(is_unknown)).await.is_err() {
+        let shows_unknown = snapshots.wait_for(|snapshot| !snapshot.leases.keys().all(|owned| known.contains(owned)));
+        if shows_unknown.await.is_err() {
             std::future::pending::<()>().await;
         }
     };
     tokio::select! {
-        () = shared.hub_creation.doubted() => {}
+        () = shared.hub_creation.doubt.notified() => {}
         () = unknown_owned => {}
     }
-}
-
-fn replace_if_changed(partitions: &watch::Sender<Arc<[PartitionId]>>, named: Arc<[PartitionId]>) {
-    partitions.send_if_modified(|known| {
-        let changed = **known != *named;
-        *known = named;
-        changed
-    });
 }
 
 /// Records the starts of a group that starts at the latest event, all when the group starts: a partition that is
@@ -133,14 +135,15 @@ fn replace_if_changed(partitions: &watch::Sender<Arc<[PartitionId]>>, named: Arc
 ///
 /// Retries without a limit: the storage and the event hub may be unavailable.
 async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
-    shared: &Arc<Shared<S, H>>,
+    shared: &Arc<SharedResources<S, H>>,
     partitions: &[PartitionId],
 ) -> Result<()> {
     if shared.config.start_position != StartPosition::Latest {
-        shared.new_partitions.started_with(partitions.to_vec());
+        shared.new_partitions.set_initial(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let started = repeated(&shared.store, || recorded(shared), Telemetry::start_positions_not_recorded).await?;
+    let started =
+        repeat_until_success(&shared.store, || list_recorded(shared), Telemetry::start_positions_not_recorded).await?;
     let last = started.last().or(partitions.iter().max()).cloned();
     let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::start_positions_recorded(started.len(), initial.len(), added.len());
@@ -151,28 +154,30 @@ async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
         record_start_persistently(Arc::clone(shared), last, start).await?;
     }
     let missing = initial.iter().filter(|partition| !started.contains(partition)).cloned();
-    let recording = |partition| {
-        let start = shared.config.start_position_of(&partition).clone();
-        record_start_persistently(Arc::clone(shared), partition, start)
-    };
-    stream::iter(missing.map(Ok)).try_for_each_concurrent(RECORDED_AT_ONCE, recording).await?;
-    shared.new_partitions.started_with(initial);
+    stream::iter(missing.map(Ok))
+        .try_for_each_concurrent(RECORDED_AT_ONCE, |partition| {
+            let start = shared.config.start_position_of(&partition).clone();
+            record_start_persistently(Arc::clone(shared), partition, start)
+        })
+        .await?;
+    shared.new_partitions.set_initial(initial);
     record_new_starts(shared, added).await
 }
 
 /// Records the start of the partitions for which the application chose the latest event, if the group starts at another
 /// position: events that arrive before such a partition is claimed must not be skipped.
 async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
-    shared: &Arc<Shared<S, H>>,
+    shared: &Arc<SharedResources<S, H>>,
     partitions: &[PartitionId],
 ) -> Result<()> {
-    let starts_at_latest =
-        |partition: &&PartitionId| shared.config.start_positions.get(partition) == Some(&StartPosition::Latest);
-    let latest: Vec<_> = partitions.iter().filter(starts_at_latest).cloned().collect();
+    let chosen = &shared.config.start_positions;
+    let latest: Vec<_> =
+        partitions.iter().filter(|id| chosen.get(*id) == Some(&StartPosition::Latest)).cloned().collect();
     if latest.is_empty() {
         return Ok(());
     }
-    let recorded = repeated(&shared.store, || recorded(shared), Telemetry::start_positions_not_recorded).await?;
+    let recorded =
+        repeat_until_success(&shared.store, || list_recorded(shared), Telemetry::start_positions_not_recorded).await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
         record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
@@ -183,7 +188,7 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
 /// of other SDKs record no starts: if one of them wrote a checkpoint of the last partition, the next instance would
 /// count the partitions before it as initial.
 async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
-    shared: &Arc<Shared<S, H>>,
+    shared: &Arc<SharedResources<S, H>>,
     mut added: Vec<PartitionId>,
 ) -> Result<()> {
     added.sort();
@@ -195,54 +200,59 @@ async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// Returns the partitions that have a checkpoint.
-async fn recorded<S, H>(shared: &Shared<S, H>) -> Result<BTreeSet<PartitionId>> {
+async fn list_recorded<S, H>(shared: &SharedResources<S, H>) -> Result<BTreeSet<PartitionId>> {
     let checkpoints = shared.store.list_checkpoints().await?.records;
     for found in &checkpoints {
-        shared.offset_format.seen(found.record.offset.as_deref());
+        shared.offset_format.record_offset(found.record.offset.as_deref());
     }
     Ok(checkpoints.into_iter().map(|checkpoint| checkpoint.partition).collect())
 }
 
 async fn record_start_persistently<S: EventSource, H: Handler<S::Event>>(
-    shared: Arc<Shared<S, H>>,
+    shared: Arc<SharedResources<S, H>>,
     partition: PartitionId,
     start: StartPosition,
 ) -> Result<()> {
-    repeated(&shared.store, || record_start(&shared, &partition, &start), Telemetry::start_positions_not_recorded).await
+    repeat_until_success(
+        &shared.store,
+        || record_start(&shared, &partition, &start),
+        Telemetry::start_positions_not_recorded,
+    )
+    .await
 }
 
 /// Records the starts of the added partitions before this one, in ascending order. If the last of several added
 /// partitions had a checkpoint and those before it had none, an instance that starts then would count them as initial,
 /// and start them at the latest event.
 pub(crate) async fn record_new_starts_before<S: EventSource, H>(
-    shared: &Shared<S, H>,
+    shared: &SharedResources<S, H>,
     partition: &PartitionId,
 ) -> Result<()> {
-    if !shared.new_partitions.contains(partition, &shared.config) {
+    if !shared.new_partitions.is_new(partition, &shared.config) {
         return Ok(());
     }
     let partitions = read_hub(shared).await?;
-    let recorded = recorded(shared).await?;
-    let is_added = |other: &&PartitionId| {
-        *other < partition && shared.new_partitions.contains(other, &shared.config) && !recorded.contains(*other)
-    };
-    let before: BTreeSet<_> = partitions.iter().filter(is_added).collect();
-    for added in before {
+    let recorded = list_recorded(shared).await?;
+    let added = partitions.iter().filter(|other| shared.new_partitions.is_new(other, &shared.config));
+    let missing: BTreeSet<_> = added.filter(|added| *added < partition && !recorded.contains(*added)).collect();
+    for added in missing {
         record_start(shared, added, shared.config.start_position_of_new(added)).await?;
     }
     Ok(())
 }
 
 async fn record_start<S: EventSource, H>(
-    shared: &Shared<S, H>,
+    shared: &SharedResources<S, H>,
     partition: &PartitionId,
     start: &StartPosition,
 ) -> Result<()> {
-    let store = shared.store.for_hub_created_at(shared.hub_creation.known());
+    let store = shared.store.for_hub_created_at(shared.hub_creation.creation_time());
     let properties = caught_request(shared.source.partition_properties(partition)).await?;
-    match position_of(&shared.source, partition, start, &properties, NO_EPOCH).await {
-        Ok(position) => store.init_checkpoint(partition, &shared.offset_format.recordable(position)).await.map(drop),
-        Err(rejection) if rejection.kind() == ErrorKind::Fenced => started_by_owner(shared, partition, rejection).await,
+    match resolve_start(&shared.source, partition, start, &properties, NO_EPOCH).await {
+        Ok(position) => store.init_checkpoint(partition, &shared.offset_format.to_recordable(position)).await.map(drop),
+        Err(rejection) if rejection.kind() == ErrorKind::Fenced => {
+            confirm_started_by_owner(shared, partition, rejection).await
+        }
         Err(error) => Err(error),
     }
 }
@@ -250,8 +260,12 @@ async fn record_start<S: EventSource, H>(
 /// Succeeds if the partition has a checkpoint. Called if the broker rejects a receiver because the owner of the
 /// partition reads it: an owner of this crate has recorded the start before it reads, but an owner of another SDK
 /// writes nothing until its first checkpoint.
-async fn started_by_owner<S, H>(shared: &Shared<S, H>, partition: &PartitionId, rejection: Error) -> Result<()> {
-    if recorded(shared).await?.contains(partition) {
+async fn confirm_started_by_owner<S, H>(
+    shared: &SharedResources<S, H>,
+    partition: &PartitionId,
+    rejection: Error,
+) -> Result<()> {
+    if list_recorded(shared).await?.contains(partition) {
         return Ok(());
     }
     let message = format!(
@@ -263,7 +277,7 @@ async fn started_by_owner<S, H>(shared: &Shared<S, H>, partition: &PartitionId, 
 
 /// Repeats a request until it succeeds. Reports each error with the wait after it. Returns an error that a later
 /// attempt cannot avoid.
-async fn repeated<T, F: Future<Output = Result<T>>>(
+async fn repeat_until_success<T, F: Future<Output = Result<T>>>(
     store: &GroupStore,
     request: impl Fn() -> F,
     failed: impl Fn(&Telemetry, &Error, Duration),
@@ -273,7 +287,7 @@ async fn repeated<T, F: Future<Output = Result<T>>>(
         match request().await {
             Err(error) if error.may_pass() => {
                 let requested = error.retry_after().unwrap_or_default();
-                let wait = jittered(backoff.next_between(requested, LONGEST_WAIT), store.random());
+                let wait = shorten_randomly(backoff.next_between(requested, LONGEST_WAIT), store.next_random());
                 failed(store.telemetry(), &error, wait);
                 sleep(wait).await;
             }

@@ -4,6 +4,7 @@
 //! when a recreated event hub again has that many events, it delivers different events from there. So before it reads,
 //! the processor compares the checkpoint with the creation of the event hub and with the range of the partition.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use time::OffsetDateTime;
 use crate::error::{Error, Result};
 use crate::model::{CheckpointRecord, PartitionId, Position};
 use crate::source::StartPosition;
-use crate::source::offset_format::{BEFORE_EVERYTHING, is_offset_beyond_end, names_another_event, plain};
+use crate::source::offset_format::{BEFORE_EVERYTHING, is_offset_beyond_end, names_another_event, plain_number};
 use crate::source::properties::PartitionProperties;
 
 /// Why a checkpoint is invalid.
@@ -162,7 +163,7 @@ impl fmt::Debug for OnInvalidCheckpoint {
 }
 
 /// Returns where to continue after a checkpoint. A recorded offset of `-1` is the position before all events.
-pub(crate) fn resume(record: &CheckpointRecord, start: &StartPosition) -> StartPosition {
+pub(crate) fn resume_position(record: &CheckpointRecord, start: &StartPosition) -> StartPosition {
     match (record.sequence_number, &record.offset) {
         (_, Some(offset)) if offset == BEFORE_EVERYTHING => StartPosition::Earliest,
         (Some(sequence_number), _) => StartPosition::AfterSequenceNumber(sequence_number),
@@ -180,7 +181,7 @@ pub(crate) fn is_at(record: &CheckpointRecord, start: &StartPosition) -> bool {
 
 /// Returns the position of a start as a checkpoint would record it, as far as the start names one. It is compared with
 /// the partition as a checkpoint is.
-pub(crate) fn recorded(start: &StartPosition) -> CheckpointRecord {
+pub(crate) fn record_of_start(start: &StartPosition) -> CheckpointRecord {
     match start {
         StartPosition::AfterSequenceNumber(number) => {
             CheckpointRecord { sequence_number: Some(*number), ..CheckpointRecord::default() }
@@ -207,7 +208,7 @@ pub(crate) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionPr
         }
         Some(_) => None,
         None => offset
-            .and_then(plain)
+            .and_then(plain_number)
             .is_some_and(|offset| is_offset_beyond_end(offset, properties.last_enqueued()))
             .then_some(InvalidReason::BeyondEnd),
     }
@@ -223,14 +224,14 @@ pub(crate) fn invalid_reason(record: &CheckpointRecord, properties: &PartitionPr
 ///   event hub, so the record may show an earlier creation than `hub_created_at`.
 /// - A record without a number gets the number of the last event if it has the offset of that event. Any other number
 ///   would be a guess, and reading continues by the number.
-pub(crate) fn corrected(
+pub(crate) fn find_correction(
     record: &CheckpointRecord,
     hub_created_at: Option<OffsetDateTime>,
     properties: &PartitionProperties,
 ) -> Option<Position> {
     let offset = record.offset.as_deref()?;
     if offset == BEFORE_EVERYTHING {
-        let beginning = properties.beginning();
+        let beginning = properties.beginning_position();
         let is_correct = record.sequence_number == Some(beginning.sequence_number);
         let is_current = match (record.hub_created_at, record.updated_at, hub_created_at) {
             (Some(recorded), _, Some(current)) => recorded == current,
@@ -246,8 +247,11 @@ pub(crate) fn corrected(
 /// it.
 fn is_beyond_end(number: i64, offset: Option<&str>, last: Option<&Position>) -> bool {
     let Some(last) = last else { return true };
-    let differs = || offset.is_some_and(|offset| names_another_event(offset, &last.offset));
-    number > last.sequence_number || (number == last.sequence_number && differs())
+    match number.cmp(&last.sequence_number) {
+        Ordering::Less => false,
+        Ordering::Equal => offset.is_some_and(|offset| names_another_event(offset, &last.offset)),
+        Ordering::Greater => true,
+    }
 }
 
 /// Why a partition restarts although its checkpoint looked valid. Each variant has the position where reading could not
@@ -262,14 +266,14 @@ pub(crate) enum ResumeFailure {
 
 /// Returns why a checkpoint that looks valid is invalid: the broker rejected it, or the event hub ends before events
 /// that were delivered since. The properties decide the latter, and must be newer than the failure.
-pub(crate) fn confirmed_reason(
+pub(crate) fn confirm_reason(
     record: &CheckpointRecord,
     failure: &ResumeFailure,
     properties: &PartitionProperties,
 ) -> Option<InvalidReason> {
     let (ResumeFailure::Rejected(place) | ResumeFailure::BeyondEnd(place)) = failure;
     let is_rejected = matches!(failure, ResumeFailure::Rejected(_));
-    if is_rejected && *place == resume(record, place) && record.has_position() {
+    if is_rejected && *place == resume_position(record, place) && record.has_position() {
         return Some(InvalidReason::Rejected);
     }
     let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
@@ -282,7 +286,7 @@ pub(crate) fn confirmed_reason(
 /// # Errors
 ///
 /// [`ErrorKind::Config`](crate::ErrorKind::Config) if the policy is to fail, or if the application's function panics.
-pub(crate) fn choose(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) -> Result<StartPosition> {
+pub(crate) fn choose_start(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckpoint) -> Result<StartPosition> {
     match policy {
         OnInvalidCheckpoint::Earliest => Ok(StartPosition::Earliest),
         OnInvalidCheckpoint::Latest => Ok(StartPosition::Latest),
@@ -320,20 +324,20 @@ mod tests {
         };
         let record = CheckpointRecord { sequence_number: Some(9), offset: Some("90".into()), ..Default::default() };
         let rejected = |number| ResumeFailure::Rejected(StartPosition::AfterSequenceNumber(number));
-        assert_eq!(confirmed_reason(&record, &rejected(9), &holds(50)), Some(InvalidReason::Rejected));
-        assert_eq!(confirmed_reason(&record, &rejected(30), &holds(20)), Some(InvalidReason::BeyondEnd));
-        assert_eq!(confirmed_reason(&record, &rejected(30), &holds(30)), None, "the properties were only a little old");
-        assert_eq!(confirmed_reason(&record, &ResumeFailure::Rejected(StartPosition::Earliest), &holds(30)), None);
+        assert_eq!(confirm_reason(&record, &rejected(9), &holds(50)), Some(InvalidReason::Rejected));
+        assert_eq!(confirm_reason(&record, &rejected(30), &holds(20)), Some(InvalidReason::BeyondEnd));
+        assert_eq!(confirm_reason(&record, &rejected(30), &holds(30)), None, "the properties were only a little old");
+        assert_eq!(confirm_reason(&record, &ResumeFailure::Rejected(StartPosition::Earliest), &holds(30)), None);
     }
 
     #[test]
     fn processing_continues_after_the_checkpoint() {
         let start = StartPosition::Latest;
-        assert_eq!(resume(&record(None, None), &start), start);
-        assert_eq!(resume(&record(7, "o"), &start), StartPosition::AfterSequenceNumber(7));
-        assert_eq!(resume(&record(None, "o"), &start), StartPosition::AfterOffset("o".into()));
-        assert_eq!(resume(&record(-1, "-1"), &start), StartPosition::Earliest);
-        assert_eq!(resume(&record(6, "-1"), &start), StartPosition::Earliest);
+        assert_eq!(resume_position(&record(None, None), &start), start);
+        assert_eq!(resume_position(&record(7, "o"), &start), StartPosition::AfterSequenceNumber(7));
+        assert_eq!(resume_position(&record(None, "o"), &start), StartPosition::AfterOffset("o".into()));
+        assert_eq!(resume_position(&record(-1, "-1"), &start), StartPosition::Earliest);
+        assert_eq!(resume_position(&record(6, "-1"), &start), StartPosition::Earliest);
     }
 
     #[test]
@@ -416,7 +420,7 @@ mod tests {
             ("no position", record(None, None), full(), None),
         ];
         for (case, record, properties, expected) in table {
-            let corrected = corrected(&record, None, &properties);
+            let corrected = find_correction(&record, None, &properties);
             let place = corrected.as_ref().map(|place| (place.sequence_number, place.offset.as_str()));
             assert_eq!(place, expected, "{case}");
         }
@@ -442,8 +446,8 @@ mod tests {
             ("not shown, written before", everything(None, Some(-1)), false),
             ("not shown, written after", everything(None, Some(0)), true),
         ] {
-            assert_eq!(corrected(&record, Some(at(0)), &range).is_none(), is_kept, "{case}");
-            assert!(corrected(&record, None, &range).is_none(), "{case}: the source reports no creation");
+            assert_eq!(find_correction(&record, Some(at(0)), &range).is_none(), is_kept, "{case}");
+            assert!(find_correction(&record, None, &range).is_none(), "{case}: the source reports no creation");
         }
     }
 
@@ -458,7 +462,7 @@ mod tests {
 
     #[test]
     fn the_policy_chooses_another_start() {
-        let chosen = |policy| choose(&policy, &invalid()).unwrap();
+        let chosen = |policy| choose_start(&policy, &invalid()).unwrap();
         assert_eq!(chosen(OnInvalidCheckpoint::default()), StartPosition::Earliest);
         assert_eq!(chosen(OnInvalidCheckpoint::Latest), StartPosition::Latest);
         let custom = OnInvalidCheckpoint::custom(|invalid| {
@@ -470,7 +474,7 @@ mod tests {
 
     #[test]
     fn the_error_names_both_positions_and_the_remedy() {
-        let error = choose(&OnInvalidCheckpoint::Fail, &invalid()).unwrap_err();
+        let error = choose_start(&OnInvalidCheckpoint::Fail, &invalid()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         let message = error.to_string();
         for named in ["partition 3", "number 70", "offset \"700\"", "5 to 9", "offset \"90\"", "recreated", "delete"] {
@@ -494,9 +498,9 @@ mod tests {
         #[test]
         fn new_properties_must_confirm_the_end() {
             let beyond_end = |number| ResumeFailure::BeyondEnd(StartPosition::AfterSequenceNumber(number));
-            assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
-            assert_eq!(confirmed_reason(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
-            let reason = confirmed_reason(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
+            assert_eq!(confirm_reason(&record(9, "90"), &beyond_end(9), &holds(0, (50, "500"))), None);
+            assert_eq!(confirm_reason(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
+            let reason = confirm_reason(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
             assert_eq!(reason, Some(InvalidReason::BeyondEnd), "fresh properties confirm it");
         }
 

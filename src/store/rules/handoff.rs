@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Next, WriteCondition};
+use super::{SettleStep, WriteCondition};
 use crate::model::{Incarnation, LeaseDurations, OwnerId, OwnershipRecord, PartitionId};
 
 /// How many times the owner is requested if the request is erased.
@@ -44,7 +44,7 @@ pub enum HandoffView {
 
 impl HandoffView {
     /// Returns how `this`, the requesting instance of this handoff, sees the record.
-    pub fn at(record: &OwnershipRecord, age: Duration, handoff: &Handoff, this: &OwnerId) -> Self {
+    pub fn from_record(record: &OwnershipRecord, age: Duration, handoff: &Handoff, this: &OwnerId) -> Self {
         let is_for_this = record.handoff_to.as_ref() == Some(this);
         let is_same_owner = record.owner.as_ref() == Some(&handoff.owner)
             && record.incarnation == handoff.incarnation
@@ -92,18 +92,18 @@ impl<T> HandoffRequestOutcome<T> {
 }
 
 /// Decides whether to write a request into a record, and over which version. Decide again after an ambiguous write.
-pub fn requesting_handoff<E>(
+pub fn decide_handoff_request<E>(
     view: Option<(E, HandoffView)>,
     lease_duration: Duration,
-) -> Next<E, HandoffRequestOutcome<()>> {
-    let Some((version, view)) = view else { return Next::Done(HandoffRequestOutcome::Lost) };
-    Next::Done(match view {
+) -> SettleStep<E, HandoffRequestOutcome<()>> {
+    let Some((version, view)) = view else { return SettleStep::Done(HandoffRequestOutcome::Lost) };
+    SettleStep::Done(match view {
         HandoffView::OtherOwner | HandoffView::Reserved => HandoffRequestOutcome::Lost,
         HandoffView::RequestedByOther => HandoffRequestOutcome::AlreadyRequested,
         HandoffView::Requested { .. } => HandoffRequestOutcome::Requested(()),
         HandoffView::NotRequested { cooperative: false, .. } => HandoffRequestOutcome::NotCooperative,
         HandoffView::NotRequested { age, .. } if age >= lease_duration / 2 => HandoffRequestOutcome::LeaseTooOld,
-        HandoffView::NotRequested { .. } => return Next::Write(WriteCondition::IfMatch(version)),
+        HandoffView::NotRequested { .. } => return SettleStep::Write(WriteCondition::IfMatch(version)),
     })
 }
 
@@ -227,8 +227,8 @@ impl Handoff {
     #[doc(hidden)]
     #[must_use]
     pub fn is_erased(&self, view: HandoffView) -> bool {
-        let next = requesting_handoff(Some(((), view)), self.lease_duration);
-        self.requests < MAX_REQUESTS && matches!(next, Next::Write(_))
+        let next = decide_handoff_request(Some(((), view)), self.lease_duration);
+        self.requests < MAX_REQUESTS && matches!(next, SettleStep::Write(_))
     }
 }
 
@@ -243,7 +243,7 @@ mod tests {
     const NOT_REQUESTED: HandoffView = HandoffView::NotRequested { cooperative: true, age: Duration::ZERO };
 
     fn record(owner: &str) -> OwnershipRecord {
-        let owner = (!owner.is_empty()).then(|| OwnerId::recorded(owner));
+        let owner = (!owner.is_empty()).then(|| OwnerId::from_record(owner));
         OwnershipRecord { owner, cooperative: true, lease_duration: Some(LEASE), ..OwnershipRecord::default() }
     }
 
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn a_record_is_judged_by_the_requesting_instance() {
-        let me = OwnerId::recorded("me");
+        let me = OwnerId::from_record("me");
         let (handoff, age) = (since(0), Duration::from_secs(3));
         let requested_by = |owner: &str, by: Option<&str>, draining| {
-            let handoff_to = by.map(OwnerId::recorded);
-            HandoffView::at(&OwnershipRecord { handoff_to, draining, ..record(owner) }, age, &handoff, &me)
+            let handoff_to = by.map(OwnerId::from_record);
+            HandoffView::from_record(&OwnershipRecord { handoff_to, draining, ..record(owner) }, age, &handoff, &me)
         };
         assert_eq!(requested_by("a", None, false), HandoffView::NotRequested { cooperative: true, age });
         for draining in [false, true] {
@@ -274,14 +274,14 @@ mod tests {
         for (owner, by) in [("", None), ("", Some("b")), ("b", Some("me")), ("me", None)] {
             assert_eq!(requested_by(owner, by, false), HandoffView::OtherOwner, "{owner} {by:?}");
         }
-        let restarted = OwnershipRecord { incarnation: Some(Incarnation::recorded("2")), ..record("a") };
+        let restarted = OwnershipRecord { incarnation: Some(Incarnation::from_record("2")), ..record("a") };
         let won_again = OwnershipRecord { epoch: Some(8), ..record("a") };
         for later in [restarted, won_again] {
-            assert_eq!(HandoffView::at(&later, age, &handoff, &me), HandoffView::OtherOwner, "{later:?}");
+            assert_eq!(HandoffView::from_record(&later, age, &handoff, &me), HandoffView::OtherOwner, "{later:?}");
         }
         let own = Handoff::requested(0.into(), &record("me"), DURATIONS, Duration::ZERO).unwrap();
         assert_eq!(
-            HandoffView::at(&record("me"), age, &own, &me),
+            HandoffView::from_record(&record("me"), age, &own, &me),
             HandoffView::OtherOwner,
             "this instance owned it all along"
         );
@@ -290,23 +290,26 @@ mod tests {
     /// Those without a request.
     #[test]
     fn only_young_cooperative_records_are_eligible() {
-        let next = |view| requesting_handoff(Some((7, view)), LEASE);
+        let next = |view| decide_handoff_request(Some((7, view)), LEASE);
         let aged = |seconds| HandoffView::NotRequested { cooperative: true, age: Duration::from_secs(seconds) };
-        assert_eq!(next(aged(29)), Next::Write(WriteCondition::IfMatch(7)));
-        assert_eq!(next(aged(30)), Next::Done(HandoffRequestOutcome::LeaseTooOld));
+        assert_eq!(next(aged(29)), SettleStep::Write(WriteCondition::IfMatch(7)));
+        assert_eq!(next(aged(30)), SettleStep::Done(HandoffRequestOutcome::LeaseTooOld));
         let uncooperative = HandoffView::NotRequested { cooperative: false, age: Duration::ZERO };
-        assert_eq!(next(uncooperative), Next::Done(HandoffRequestOutcome::NotCooperative));
-        assert_eq!(next(HandoffView::RequestedByOther), Next::Done(HandoffRequestOutcome::AlreadyRequested));
+        assert_eq!(next(uncooperative), SettleStep::Done(HandoffRequestOutcome::NotCooperative));
+        assert_eq!(next(HandoffView::RequestedByOther), SettleStep::Done(HandoffRequestOutcome::AlreadyRequested));
         for view in [HandoffView::OtherOwner, HandoffView::Reserved] {
-            assert_eq!(next(view), Next::Done(HandoffRequestOutcome::Lost));
+            assert_eq!(next(view), SettleStep::Done(HandoffRequestOutcome::Lost));
         }
-        assert_eq!(requesting_handoff::<u8>(None, LEASE), Next::Done(HandoffRequestOutcome::Lost));
+        assert_eq!(decide_handoff_request::<u8>(None, LEASE), SettleStep::Done(HandoffRequestOutcome::Lost));
     }
 
     #[test]
     fn a_request_found_in_the_record_is_not_repeated() {
         for view in [REQUESTED, DRAINING] {
-            assert_eq!(requesting_handoff(Some((7, view)), LEASE), Next::Done(HandoffRequestOutcome::Requested(())));
+            assert_eq!(
+                decide_handoff_request(Some((7, view)), LEASE),
+                SettleStep::Done(HandoffRequestOutcome::Requested(()))
+            );
         }
     }
 

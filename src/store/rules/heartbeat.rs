@@ -4,12 +4,12 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use super::{Next, WriteCondition};
+use super::{SettleStep, WriteCondition};
 use crate::model::Relation;
 
 /// The heartbeat blob of this owner, as it was read after the ambiguous write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OwnHeartbeat<E> {
+pub struct FoundHeartbeat<E> {
     pub relation: Relation,
     pub etag: E,
     pub age: Duration,
@@ -34,32 +34,32 @@ pub enum HeartbeatLoss<E> {
 /// A heartbeat of this incarnation that has vanished was declared dead and deleted. One that was overwritten was
 /// overwritten by another incarnation of this owner. If this incarnation never wrote a heartbeat, the blob may belong
 /// to any of them.
-pub fn sending_heartbeat<E>(attempted: Option<&E>, found: Option<OwnHeartbeat<E>>) -> Next<E, HeartbeatLoss<E>> {
+pub fn decide_heartbeat<E>(attempted: Option<&E>, found: Option<FoundHeartbeat<E>>) -> SettleStep<E, HeartbeatLoss<E>> {
     let was_written = attempted.is_some();
     let Some(found) = found else {
         return if was_written {
-            Next::Done(HeartbeatLoss::DeclaredDead(None))
+            SettleStep::Done(HeartbeatLoss::DeclaredDead(None))
         } else {
-            Next::Write(WriteCondition::Create)
+            SettleStep::Write(WriteCondition::Create)
         };
     };
     match found.relation {
-        Relation::LaterIncarnation if found.age < found.lifetime => Next::Done(HeartbeatLoss::Replaced),
-        Relation::This if found.declared_dead => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
-        Relation::This => Next::Write(WriteCondition::IfMatch(found.etag)),
-        _ if was_written => Next::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
-        _ => Next::Write(WriteCondition::IfMatch(found.etag)),
+        Relation::LaterIncarnation if found.age < found.lifetime => SettleStep::Done(HeartbeatLoss::Replaced),
+        Relation::This if found.declared_dead => SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
+        Relation::This => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
+        _ if was_written => SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
+        _ => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
     }
 }
 
 /// Decides how to end the heartbeat of this owner after a conflict, a missing blob or a missing response. Returns the
 /// version to delete when no instance counts it anymore; `None` if the blob is gone, or belongs to another incarnation.
-pub fn ending_heartbeat<E>(found: Option<OwnHeartbeat<E>>) -> Next<E, Option<E>> {
-    let Some(own) = found.filter(|found| found.relation == Relation::This) else { return Next::Done(None) };
+pub fn decide_heartbeat_end<E>(found: Option<FoundHeartbeat<E>>) -> SettleStep<E, Option<E>> {
+    let Some(own) = found.filter(|found| found.relation == Relation::This) else { return SettleStep::Done(None) };
     if own.declared_dead || own.ended {
-        return Next::Done(Some(own.etag));
+        return SettleStep::Done(Some(own.etag));
     }
-    Next::Write(WriteCondition::IfMatch(own.etag))
+    SettleStep::Write(WriteCondition::IfMatch(own.etag))
 }
 
 /// The heartbeat of an owner that is considered dead, as it was listed or read.
@@ -88,17 +88,17 @@ pub enum DeclareDeadOutcome {
 /// Decides whether to declare an owner dead, and over which version of its heartbeat. `stale` is the version that was
 /// listed, if there was one. Decide again after an ambiguous write. If a later incarnation has overwritten the blob,
 /// the expired one cannot renew it.
-pub fn declaring_dead<E: PartialEq>(
+pub fn decide_declaration<E: PartialEq>(
     stale: Option<&E>,
     found: Option<HeartbeatState<E>>,
-) -> Next<E, DeclareDeadOutcome> {
-    let Some(found) = found else { return Next::Write(WriteCondition::Create) };
+) -> SettleStep<E, DeclareDeadOutcome> {
+    let Some(found) = found else { return SettleStep::Write(WriteCondition::Create) };
     let unchanged = stale == Some(&found.etag) || found.age >= found.lifetime;
     match found.incarnation {
-        Ordering::Greater => Next::Done(DeclareDeadOutcome::Declared),
-        Ordering::Equal if found.declared_dead => Next::Done(DeclareDeadOutcome::Declared),
-        Ordering::Equal if !unchanged => Next::Done(DeclareDeadOutcome::StillAlive),
-        Ordering::Equal | Ordering::Less => Next::Write(WriteCondition::IfMatch(found.etag)),
+        Ordering::Greater => SettleStep::Done(DeclareDeadOutcome::Declared),
+        Ordering::Equal if found.declared_dead => SettleStep::Done(DeclareDeadOutcome::Declared),
+        Ordering::Equal if !unchanged => SettleStep::Done(DeclareDeadOutcome::StillAlive),
+        Ordering::Equal | Ordering::Less => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
     }
 }
 
@@ -108,9 +108,9 @@ mod tests {
 
     const LIFETIME: Duration = Duration::from_secs(62);
 
-    fn found(relation: Relation, age: u64, declared_dead: bool) -> OwnHeartbeat<u8> {
+    fn found(relation: Relation, age: u64, declared_dead: bool) -> FoundHeartbeat<u8> {
         let age = Duration::from_secs(age);
-        OwnHeartbeat { relation, etag: 7, age, lifetime: LIFETIME, declared_dead, ended: false }
+        FoundHeartbeat { relation, etag: 7, age, lifetime: LIFETIME, declared_dead, ended: false }
     }
 
     mod sending {
@@ -120,35 +120,35 @@ mod tests {
         fn own_heartbeat_is_rewritten_unless_declared_dead() {
             for attempted in [None, Some(&6), Some(&7)] {
                 assert_eq!(
-                    sending_heartbeat(attempted, Some(found(Relation::This, 0, false))),
-                    Next::Write(WriteCondition::IfMatch(7))
+                    decide_heartbeat(attempted, Some(found(Relation::This, 0, false))),
+                    SettleStep::Write(WriteCondition::IfMatch(7))
                 );
-                let declared_dead = sending_heartbeat(attempted, Some(found(Relation::This, 0, true)));
-                assert_eq!(declared_dead, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
+                let declared_dead = decide_heartbeat(attempted, Some(found(Relation::This, 0, true)));
+                assert_eq!(declared_dead, SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
 
         #[test]
         fn a_vanished_heartbeat_means_declared_dead() {
-            assert_eq!(sending_heartbeat(Some(&6), None), Next::Done(HeartbeatLoss::DeclaredDead(None)));
-            assert_eq!(sending_heartbeat::<u8>(None, None), Next::Write(WriteCondition::Create));
+            assert_eq!(decide_heartbeat(Some(&6), None), SettleStep::Done(HeartbeatLoss::DeclaredDead(None)));
+            assert_eq!(decide_heartbeat::<u8>(None, None), SettleStep::Write(WriteCondition::Create));
         }
 
         /// Any other one is overwritten.
         #[test]
         fn only_a_live_later_incarnation_replaces() {
-            let next = |relation, age| sending_heartbeat(None, Some(found(relation, age, false)));
-            assert_eq!(next(Relation::LaterIncarnation, 61), Next::Done(HeartbeatLoss::Replaced));
-            assert_eq!(next(Relation::LaterIncarnation, 62), Next::Write(WriteCondition::IfMatch(7)));
-            assert_eq!(next(Relation::EarlierIncarnation, 0), Next::Write(WriteCondition::IfMatch(7)));
+            let next = |relation, age| decide_heartbeat(None, Some(found(relation, age, false)));
+            assert_eq!(next(Relation::LaterIncarnation, 61), SettleStep::Done(HeartbeatLoss::Replaced));
+            assert_eq!(next(Relation::LaterIncarnation, 62), SettleStep::Write(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Relation::EarlierIncarnation, 0), SettleStep::Write(WriteCondition::IfMatch(7)));
         }
 
         /// Another incarnation overwrote it, so that it kept nothing alive in the meantime.
         #[test]
         fn an_overwritten_heartbeat_means_declared_dead() {
             for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
-                let next = sending_heartbeat(Some(&6), Some(found(relation, 62, false)));
-                assert_eq!(next, Next::Done(HeartbeatLoss::DeclaredDead(Some(7))));
+                let next = decide_heartbeat(Some(&6), Some(found(relation, 62, false)));
+                assert_eq!(next, SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
     }
@@ -159,20 +159,24 @@ mod tests {
         #[test]
         fn an_own_heartbeat_is_ended_once() {
             let own = found(Relation::This, 0, false);
-            assert_eq!(ending_heartbeat(Some(own)), Next::Write(WriteCondition::IfMatch(7)));
-            let ended = OwnHeartbeat { ended: true, ..own };
+            assert_eq!(decide_heartbeat_end(Some(own)), SettleStep::Write(WriteCondition::IfMatch(7)));
+            let ended = FoundHeartbeat { ended: true, ..own };
             for over in [ended, found(Relation::This, 0, true)] {
-                assert_eq!(ending_heartbeat(Some(over)), Next::Done(Some(7)));
+                assert_eq!(decide_heartbeat_end(Some(over)), SettleStep::Done(Some(7)));
             }
-            assert_eq!(sending_heartbeat(None, Some(ended)), Next::Write(WriteCondition::IfMatch(7)), "it may go on");
+            assert_eq!(
+                decide_heartbeat(None, Some(ended)),
+                SettleStep::Write(WriteCondition::IfMatch(7)),
+                "it may go on"
+            );
         }
 
         #[test]
         fn a_heartbeat_of_another_incarnation_stays() {
             for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
-                assert_eq!(ending_heartbeat(Some(found(relation, 0, false))), Next::Done(None));
+                assert_eq!(decide_heartbeat_end(Some(found(relation, 0, false))), SettleStep::Done(None));
             }
-            assert_eq!(ending_heartbeat::<u8>(None), Next::Done(None));
+            assert_eq!(decide_heartbeat_end::<u8>(None), SettleStep::Done(None));
         }
     }
 
@@ -185,28 +189,28 @@ mod tests {
 
         #[test]
         fn only_unchanged_or_stale_heartbeats_are_replaced() {
-            assert_eq!(declaring_dead::<u8>(None, None), Next::Write(WriteCondition::Create));
-            assert_eq!(declaring_dead(Some(&7), None), Next::Write(WriteCondition::Create));
-            let next = |stale, age| declaring_dead(stale, Some(state(Ordering::Equal, age, false)));
-            assert_eq!(next(Some(&7), 0), Next::Write(WriteCondition::IfMatch(7)));
-            assert_eq!(next(Some(&6), 62), Next::Write(WriteCondition::IfMatch(7)));
-            assert_eq!(next(Some(&6), 61), Next::Done(DeclareDeadOutcome::StillAlive));
-            assert_eq!(next(None, 61), Next::Done(DeclareDeadOutcome::StillAlive));
+            assert_eq!(decide_declaration::<u8>(None, None), SettleStep::Write(WriteCondition::Create));
+            assert_eq!(decide_declaration(Some(&7), None), SettleStep::Write(WriteCondition::Create));
+            let next = |stale, age| decide_declaration(stale, Some(state(Ordering::Equal, age, false)));
+            assert_eq!(next(Some(&7), 0), SettleStep::Write(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Some(&6), 62), SettleStep::Write(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Some(&6), 61), SettleStep::Done(DeclareDeadOutcome::StillAlive));
+            assert_eq!(next(None, 61), SettleStep::Done(DeclareDeadOutcome::StillAlive));
         }
 
         /// The owner was declared dead already, or a later incarnation has the blob.
         #[test]
         fn nothing_to_declare_if_dead_or_replaced() {
             assert_eq!(
-                declaring_dead(Some(&6), Some(state(Ordering::Equal, 0, true))),
-                Next::Done(DeclareDeadOutcome::Declared)
+                decide_declaration(Some(&6), Some(state(Ordering::Equal, 0, true))),
+                SettleStep::Done(DeclareDeadOutcome::Declared)
             );
             assert_eq!(
-                declaring_dead(Some(&6), Some(state(Ordering::Greater, 0, false))),
-                Next::Done(DeclareDeadOutcome::Declared)
+                decide_declaration(Some(&6), Some(state(Ordering::Greater, 0, false))),
+                SettleStep::Done(DeclareDeadOutcome::Declared)
             );
-            let earlier = declaring_dead(Some(&6), Some(state(Ordering::Less, 0, true)));
-            assert_eq!(earlier, Next::Write(WriteCondition::IfMatch(7)));
+            let earlier = decide_declaration(Some(&6), Some(state(Ordering::Less, 0, true)));
+            assert_eq!(earlier, SettleStep::Write(WriteCondition::IfMatch(7)));
         }
     }
 }

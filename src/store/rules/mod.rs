@@ -7,22 +7,22 @@
 //!
 //! `E` distinguishes the versions of a blob: an ETag in the store, a small number in the exploration.
 
-mod adopt;
 mod checkpoint;
 mod handoff;
 mod heartbeat;
 mod name_case;
 mod ownership;
 
-pub use adopt::{Place, PositionFrom, Unwritten, adopting, position_from};
-pub use checkpoint::{Checkpointed, checkpointing};
-pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffView, requesting_handoff};
+pub use checkpoint::{
+    CheckpointPlace, Checkpointed, PositionFrom, Unwritten, decide_adoption, decide_checkpoint, position_from,
+};
+pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffView, decide_handoff_request};
 pub use heartbeat::{
-    DeclareDeadOutcome, HeartbeatLoss, HeartbeatState, OwnHeartbeat, declaring_dead, ending_heartbeat,
-    sending_heartbeat,
+    DeclareDeadOutcome, FoundHeartbeat, HeartbeatLoss, HeartbeatState, decide_declaration, decide_heartbeat,
+    decide_heartbeat_end,
 };
 pub use name_case::{CaseConflict, CaseFacts, Choice, LiveOwner, choose_case, time_to_next_look};
-pub use ownership::{Found, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
+pub use ownership::{FoundOwnership, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
 
 /// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,19 +50,19 @@ impl<E> From<Option<E>> for WriteCondition<E> {
 
 /// What to do after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Next<E, T> {
+pub enum SettleStep<E, T> {
     /// Write under this condition.
     Write(WriteCondition<E>),
     /// Nothing needs to be written: the operation has ended with this outcome.
     Done(T),
 }
 
-impl<E, T> Next<E, T> {
+impl<E, T> SettleStep<E, T> {
     /// Returns the same step with another outcome.
-    pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> Next<E, U> {
+    pub fn map<U>(self, outcome: impl FnOnce(T) -> U) -> SettleStep<E, U> {
         match self {
-            Self::Write(under) => Next::Write(under),
-            Self::Done(done) => Next::Done(outcome(done)),
+            Self::Write(under) => SettleStep::Write(under),
+            Self::Done(done) => SettleStep::Done(outcome(done)),
         }
     }
 }

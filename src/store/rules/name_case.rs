@@ -1,10 +1,17 @@
-//! Which case of the blob names an instance uses, by what the records under each case show.
+//! Which case of the blob names an instance uses, by what the records under each case show. If the name of a group
+//! contains capitals, some SDKs use blob names in lower case, and others the names as given. `$Default` is such a name.
+//!
+//! Instances that use different cases do not see each other's records. So a group has one case: a store that connects
+//! finds out which one has records, and does not connect if the other one has a live owner. Two instances that connect at
+//! the same time may still choose different cases. So an instance that has just written a live ownership, and had none
+//! before, looks once more. Each writes first and looks afterwards, so at least one of the two sees the other.
 
 use std::fmt;
 use std::time::Duration;
 
 use time::OffsetDateTime;
 
+use crate::error::Error;
 use crate::model::{BlobNameCase, NameCase, OwnerId, Ownership, PartitionId};
 
 /// What the records of a group under the names of one case show.
@@ -30,7 +37,7 @@ pub struct LiveOwner {
 
 impl LiveOwner {
     /// Returns the owner in a record; `None` if the partition was released.
-    pub fn of(seen: &Ownership) -> Option<Self> {
+    pub fn from_ownership(seen: &Ownership) -> Option<Self> {
         Some(Self {
             owner: seen.record.owner.clone()?,
             partition: seen.partition.clone(),
@@ -98,30 +105,32 @@ pub fn time_to_next_look(is_second: bool, lease_duration: Duration) -> Duration 
 /// If another live owner would not see this instance.
 pub fn choose_case(wanted: BlobNameCase, lower: &CaseFacts, verbatim: &CaseFacts) -> Result<Choice, CaseConflict> {
     match wanted.explicit() {
-        Some(case @ NameCase::Lower) => explicit(case, lower, verbatim),
-        Some(case @ NameCase::Verbatim) => explicit(case, verbatim, lower),
-        None => by_records(lower, verbatim),
+        Some(case @ NameCase::Lower) => choose_explicit(case, lower, verbatim),
+        Some(case @ NameCase::Verbatim) => choose_explicit(case, verbatim, lower),
+        None => choose_by_records(lower, verbatim),
     }
 }
 
-fn explicit(case: NameCase, this: &CaseFacts, other: &CaseFacts) -> Result<Choice, CaseConflict> {
+fn choose_explicit(case: NameCase, this: &CaseFacts, other: &CaseFacts) -> Result<Choice, CaseConflict> {
     match &other.live {
         Some(live) => Err(CaseConflict::Other { used: case, live: live.clone() }),
         None => Ok(Choice { case, warning: is_newer(other, this).then_some(CaseWarning::Newer) }),
     }
 }
 
-fn by_records(lower: &CaseFacts, verbatim: &CaseFacts) -> Result<Choice, CaseConflict> {
-    let chosen = |case, warning| Ok(Choice { case, warning });
-    match (&lower.live, &verbatim.live) {
-        (Some(lower), Some(verbatim)) => Err(CaseConflict::Both { lower: lower.clone(), verbatim: verbatim.clone() }),
-        _ if !verbatim.has_records => chosen(NameCase::Lower, None),
-        _ if !lower.has_records => chosen(NameCase::Verbatim, None),
-        (Some(_), None) => chosen(NameCase::Lower, Some(CaseWarning::Idle)),
-        (None, Some(_)) => chosen(NameCase::Verbatim, Some(CaseWarning::Idle)),
-        (None, None) if is_newer(verbatim, lower) => chosen(NameCase::Verbatim, Some(CaseWarning::Older)),
-        (None, None) => chosen(NameCase::Lower, Some(CaseWarning::Older)),
-    }
+fn choose_by_records(lower: &CaseFacts, verbatim: &CaseFacts) -> Result<Choice, CaseConflict> {
+    let (case, warning) = match (&lower.live, &verbatim.live) {
+        (Some(lower), Some(verbatim)) => {
+            return Err(CaseConflict::Both { lower: lower.clone(), verbatim: verbatim.clone() });
+        }
+        _ if !verbatim.has_records => (NameCase::Lower, None),
+        _ if !lower.has_records => (NameCase::Verbatim, None),
+        (Some(_), None) => (NameCase::Lower, Some(CaseWarning::Idle)),
+        (None, Some(_)) => (NameCase::Verbatim, Some(CaseWarning::Idle)),
+        (None, None) if is_newer(verbatim, lower) => (NameCase::Verbatim, Some(CaseWarning::Older)),
+        (None, None) => (NameCase::Lower, Some(CaseWarning::Older)),
+    };
+    Ok(Choice { case, warning })
 }
 
 /// Any checkpoint is newer than none.
@@ -145,6 +154,15 @@ impl fmt::Display for CaseConflict {
                 write!(f, "owner {live} is live under {} blob names, but this instance uses {used} ones", used.other())
             }
         }
+    }
+}
+
+impl From<CaseConflict> for Error {
+    fn from(conflict: CaseConflict) -> Self {
+        Self::config(format!(
+            "{conflict}, and neither would see the partitions of the other: stop one of the applications, copy its \
+             checkpoints with `ehcp copy --to-case` if it is ahead, and start this instance again"
+        ))
     }
 }
 

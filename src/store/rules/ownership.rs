@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use super::{Next, WriteCondition};
+use super::{SettleStep, WriteCondition};
 use crate::model::Relation;
 
 /// The goal of an ownership write.
@@ -29,7 +29,7 @@ pub enum Goal {
 
 /// The ownership blob, as it was read after the ambiguous write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found<E> {
+pub struct FoundOwnership<E> {
     pub relation: Relation,
     pub etag: E,
     pub age: Duration,
@@ -71,10 +71,10 @@ pub enum Settled {
 /// A renewal that finds no record becomes a claim, because another instance may have owned the partition in between. So
 /// does one that finds a reclaimable record: a record of this incarnation with another epoch, from a write of an
 /// operation that was given up.
-pub fn goal_after<E>(goal: Goal, epoch: Option<i64>, found: Option<&Found<E>>) -> Goal {
-    let is_reclaimable = |found: &Found<E>| found.relation == Relation::This && found.epoch != epoch;
+pub fn goal_after<E>(goal: Goal, epoch: Option<i64>, found: Option<&FoundOwnership<E>>) -> Goal {
+    let is_reclaimable = found.is_none_or(|found| found.relation == Relation::This && found.epoch != epoch);
     match goal {
-        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if found.is_none_or(is_reclaimable) => Goal::Claim,
+        Goal::Renew | Goal::Acknowledge | Goal::Rewrite if is_reclaimable => Goal::Claim,
         goal => goal,
     }
 }
@@ -92,23 +92,27 @@ pub fn resolve_ambiguous_write<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
     epoch: Option<i64>,
-    found: Option<Found<E>>,
+    found: Option<FoundOwnership<E>>,
     lease_duration: Duration,
-) -> Next<E, Settled> {
+) -> SettleStep<E, Settled> {
     let Some(found) = found else {
-        return if goal == Goal::Release { Next::Done(Settled::Lost) } else { Next::Write(WriteCondition::Create) };
+        return if goal == Goal::Release {
+            SettleStep::Done(Settled::Lost)
+        } else {
+            SettleStep::Write(WriteCondition::Create)
+        };
     };
     let is_young = found.age <= lease_duration / 2;
     match (goal, found.relation) {
-        (Goal::Renew, Relation::This) if is_young => Next::Done(Settled::Applied),
-        (Goal::Acknowledge, Relation::This) if is_young && found.draining => Next::Done(Settled::Applied),
-        (_, Relation::This) => Next::Write(WriteCondition::IfMatch(found.etag)),
-        (Goal::Release, Relation::Unowned) if found.epoch == epoch => Next::Done(Settled::Applied),
-        (Goal::Release, _) => Next::Done(Settled::Lost),
+        (Goal::Renew, Relation::This) if is_young => SettleStep::Done(Settled::Applied),
+        (Goal::Acknowledge, Relation::This) if is_young && found.draining => SettleStep::Done(Settled::Applied),
+        (_, Relation::This) => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
+        (Goal::Release, Relation::Unowned) if found.epoch == epoch => SettleStep::Done(Settled::Applied),
+        (Goal::Release, _) => SettleStep::Done(Settled::Lost),
         // A later incarnation that has expired is an expired owner like any other.
-        (_, Relation::LaterIncarnation) if found.age < found.lifetime => Next::Done(Settled::Replaced),
-        _ if attempted == Some(&found.etag) => Next::Write(WriteCondition::IfMatch(found.etag)),
-        _ => Next::Done(Settled::Lost),
+        (_, Relation::LaterIncarnation) if found.age < found.lifetime => SettleStep::Done(Settled::Replaced),
+        _ if attempted == Some(&found.etag) => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
+        _ => SettleStep::Done(Settled::Lost),
     }
 }
 
@@ -117,11 +121,11 @@ mod tests {
     use super::*;
 
     const LEASE: Duration = Duration::from_secs(60);
-    const WRITE_OVER_2: Next<u8, Settled> = Next::Write(WriteCondition::IfMatch(2));
+    const WRITE_OVER_2: SettleStep<u8, Settled> = SettleStep::Write(WriteCondition::IfMatch(2));
 
-    fn found(relation: Relation, etag: u8, age: u64) -> Found<u8> {
+    fn found(relation: Relation, etag: u8, age: u64) -> FoundOwnership<u8> {
         let lifetime = LEASE + Duration::from_secs(2);
-        Found { relation, etag, age: Duration::from_secs(age), lifetime, epoch: Some(7), draining: false }
+        FoundOwnership { relation, etag, age: Duration::from_secs(age), lifetime, epoch: Some(7), draining: false }
     }
 
     mod ambiguous_writes {
@@ -138,17 +142,17 @@ mod tests {
             let next = |age| {
                 resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), LEASE)
             };
-            assert_eq!(next(30), Next::Done(Settled::Applied));
+            assert_eq!(next(30), SettleStep::Done(Settled::Applied));
             assert_eq!(next(31), WRITE_OVER_2);
         }
 
         #[test]
         fn an_acknowledgment_counts_only_if_recorded() {
             let next = |draining, age| {
-                let found = Found { draining, ..found(Relation::This, 2, age) };
+                let found = FoundOwnership { draining, ..found(Relation::This, 2, age) };
                 resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), LEASE)
             };
-            assert_eq!(next(true, 30), Next::Done(Settled::Applied));
+            assert_eq!(next(true, 30), SettleStep::Done(Settled::Applied));
             assert_eq!(next(true, 31), WRITE_OVER_2);
             assert_eq!(next(false, 0), WRITE_OVER_2);
             let stolen = resolve_ambiguous_write(
@@ -158,7 +162,7 @@ mod tests {
                 Some(found(Relation::Other, 2, 0)),
                 LEASE,
             );
-            assert_eq!(stolen, Next::Done(Settled::Lost));
+            assert_eq!(stolen, SettleStep::Done(Settled::Lost));
         }
 
         #[test]
@@ -168,15 +172,15 @@ mod tests {
             assert_eq!(next, WRITE_OVER_2);
             let stolen =
                 resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
-            assert_eq!(stolen, Next::Done(Settled::Lost));
+            assert_eq!(stolen, SettleStep::Done(Settled::Lost));
         }
 
         #[test]
         fn an_unchanged_record_is_written_again() {
             for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::Unowned] {
                 let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), LEASE);
-                assert_eq!(next(Goal::Claim), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
-                assert_eq!(next(Goal::Renew), Next::Write(WriteCondition::IfMatch(1)), "{relation:?}");
+                assert_eq!(next(Goal::Claim), SettleStep::Write(WriteCondition::IfMatch(1)), "{relation:?}");
+                assert_eq!(next(Goal::Renew), SettleStep::Write(WriteCondition::IfMatch(1)), "{relation:?}");
             }
         }
 
@@ -184,13 +188,13 @@ mod tests {
         fn a_changed_record_of_another_owner_is_lost() {
             for goal in [Goal::Claim, Goal::Renew] {
                 let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
-                assert_eq!(next, Next::Done(Settled::Lost));
+                assert_eq!(next, SettleStep::Done(Settled::Lost));
                 let released =
                     resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), LEASE);
-                assert_eq!(released, Next::Done(Settled::Lost));
+                assert_eq!(released, SettleStep::Done(Settled::Lost));
             }
             let create = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
-            assert_eq!(create, Next::Done(Settled::Lost));
+            assert_eq!(create, SettleStep::Done(Settled::Lost));
         }
 
         /// An expired one counts like any other owner.
@@ -205,19 +209,19 @@ mod tests {
                     LEASE,
                 )
             };
-            assert_eq!(next(61), Next::Done(Settled::Replaced));
-            assert_eq!(next(62), Next::Done(Settled::Lost));
+            assert_eq!(next(61), SettleStep::Done(Settled::Replaced));
+            assert_eq!(next(62), SettleStep::Done(Settled::Lost));
         }
 
         #[test]
         fn a_missing_record_is_created() {
             assert_eq!(
                 resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, LEASE),
-                Next::Write(WriteCondition::Create)
+                SettleStep::Write(WriteCondition::Create)
             );
             assert_eq!(
                 resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, LEASE),
-                Next::Write(WriteCondition::Create)
+                SettleStep::Write(WriteCondition::Create)
             );
         }
 
@@ -225,10 +229,10 @@ mod tests {
         fn a_release_counts_if_the_record_shows_it() {
             let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, LEASE);
             assert_eq!(next(Some(found(Relation::This, 2, 0))), WRITE_OVER_2);
-            assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), Next::Done(Settled::Applied));
-            let of_another = Found { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
+            assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), SettleStep::Done(Settled::Applied));
+            let of_another = FoundOwnership { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
             for lost in [Some(of_another), Some(found(Relation::Other, 2, 0)), None] {
-                assert_eq!(next(lost), Next::Done(Settled::Lost), "{lost:?}");
+                assert_eq!(next(lost), SettleStep::Done(Settled::Lost), "{lost:?}");
             }
         }
     }
@@ -238,7 +242,7 @@ mod tests {
     fn a_renewal_of_no_own_record_becomes_a_claim() {
         for goal in [Goal::Renew, Goal::Acknowledge, Goal::Rewrite] {
             for epoch in [None, Some(8)] {
-                let reclaimable = Found { epoch, ..found(Relation::This, 2, 0) };
+                let reclaimable = FoundOwnership { epoch, ..found(Relation::This, 2, 0) };
                 assert_eq!(goal_after(goal, Some(7), Some(&reclaimable)), Goal::Claim, "{goal:?}");
             }
             assert_eq!(goal_after::<u8>(goal, Some(7), None), Goal::Claim, "{goal:?}");
@@ -246,7 +250,7 @@ mod tests {
                 assert_eq!(goal_after(goal, Some(7), Some(&found(relation, 2, 0))), goal, "{goal:?}");
             }
         }
-        let reclaimable = Found { epoch: Some(8), ..found(Relation::This, 2, 0) };
+        let reclaimable = FoundOwnership { epoch: Some(8), ..found(Relation::This, 2, 0) };
         assert_eq!(goal_after(Goal::Release, Some(7), Some(&reclaimable)), Goal::Release);
         assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(reclaimable), LEASE), WRITE_OVER_2);
     }

@@ -54,7 +54,7 @@ impl Histogram {
 }
 
 impl Timer {
-    pub(super) fn of(_: Histogram) -> Self {
+    pub(super) fn start(_: Histogram) -> Self {
         Self
     }
 
@@ -62,4 +62,4 @@ impl Timer {
     pub(crate) fn end(self) {}
 }
 
-pub(super) fn describe() {}
+pub(super) fn describe_metrics() {}

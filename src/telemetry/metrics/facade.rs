@@ -3,7 +3,7 @@
 use ::metrics::{Gauge, Label};
 use tokio::time::Instant;
 
-use super::names::{ALL, Kind, Metric, Unit};
+use super::names::{ALL, Metric, MetricKind, Unit};
 use crate::model::ConsumerGroup;
 
 pub(super) use ::metrics::{Counter, Histogram};
@@ -23,21 +23,21 @@ impl Scope {
         ])
     }
 
-    fn with(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {
+    fn all_labels(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {
         let own = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned()));
         self.0.iter().cloned().chain(own).collect()
     }
 
     pub(super) fn counter(&self, metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {
-        ::metrics::counter!(metric.name, self.with(labels))
+        ::metrics::counter!(metric.name, self.all_labels(labels))
     }
 
     pub(super) fn gauge(&self, metric: &Metric, labels: &[(&'static str, &str)]) -> Gauge {
-        ::metrics::gauge!(metric.name, self.with(labels))
+        ::metrics::gauge!(metric.name, self.all_labels(labels))
     }
 
     pub(super) fn histogram(&self, metric: &Metric) -> Histogram {
-        ::metrics::histogram!(metric.name, self.with(&[]))
+        ::metrics::histogram!(metric.name, self.all_labels(&[]))
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Timer {
 }
 
 impl Timer {
-    pub(super) fn of(histogram: Histogram) -> Self {
+    pub(super) fn start(histogram: Histogram) -> Self {
         Self { began: Instant::now(), histogram }
     }
 
@@ -59,16 +59,16 @@ impl Timer {
     }
 }
 
-pub(super) fn describe() {
+pub(super) fn describe_metrics() {
     for Metric { name, kind, unit, description, .. } in ALL {
         let unit = match unit {
             Unit::Count => ::metrics::Unit::Count,
             Unit::Seconds => ::metrics::Unit::Seconds,
         };
         match kind {
-            Kind::Counter => ::metrics::describe_counter!(*name, unit, *description),
-            Kind::Gauge => ::metrics::describe_gauge!(*name, unit, *description),
-            Kind::Histogram => ::metrics::describe_histogram!(*name, unit, *description),
+            MetricKind::Counter => ::metrics::describe_counter!(*name, unit, *description),
+            MetricKind::Gauge => ::metrics::describe_gauge!(*name, unit, *description),
+            MetricKind::Histogram => ::metrics::describe_histogram!(*name, unit, *description),
         }
     }
 }

@@ -67,7 +67,6 @@
 //!
 //! Histograms have no label for the partition, because each histogram has many series.
 
-mod buckets;
 #[cfg(feature = "metrics")]
 mod facade;
 #[cfg(not(feature = "metrics"))]
@@ -93,10 +92,10 @@ use names::{
     PARTITIONS_UNOWNED, SECONDS_BEHIND,
 };
 
-pub use buckets::{BUCKETS, CHECKPOINT_WRITE_BUCKETS, CYCLE_BUCKETS, HANDLER_BUCKETS};
 pub(crate) use facade::Timer;
 #[doc(hidden)]
-pub use names::{ALL, Kind, Metric, SAMPLE_EVERY, Unit};
+pub use names::{ALL, Metric, MetricKind, SAMPLE_EVERY, Unit};
+pub use names::{BUCKETS, CHECKPOINT_WRITE_BUCKETS, CYCLE_BUCKETS, HANDLER_BUCKETS};
 
 /// The metrics of one consumer group. Each call looks up its metric, so it is too slow to be made per event.
 #[derive(Clone, Debug, Default)]
@@ -104,96 +103,94 @@ pub(crate) struct GroupMetrics(Scope);
 
 impl GroupMetrics {
     /// Describes all metrics to the current recorder.
-    pub(crate) fn describe(group: &ConsumerGroup) -> Self {
-        facade::describe();
+    pub(crate) fn for_group(group: &ConsumerGroup) -> Self {
+        facade::describe_metrics();
         Self(Scope::new(group))
     }
 
-    pub(crate) fn of_partition(&self, partition: &PartitionId) -> PartitionMetrics {
-        PartitionMetrics::new(self, partition)
-    }
-
-    pub(crate) fn request(&self, operation: &'static str, outcome: &'static str) {
+    pub(crate) fn count_request(&self, operation: &'static str, outcome: &'static str) {
         let labels = [("operation", operation), ("outcome", outcome)];
         self.0.counter(&STORAGE_REQUESTS, &labels).increment(1);
     }
 
-    pub(crate) fn claimed(&self, reason: &'static str) {
+    pub(crate) fn count_claim(&self, reason: &'static str) {
         self.0.counter(&CLAIMS, &[("reason", reason)]).increment(1);
     }
 
-    pub(crate) fn lost(&self, reason: &'static str) {
+    pub(crate) fn count_loss(&self, reason: &'static str) {
         self.0.counter(&OWNERSHIP_LOSSES, &[("reason", reason)]).increment(1);
     }
 
-    pub(crate) fn releasing(&self, reason: &'static str) {
+    pub(crate) fn count_release(&self, reason: &'static str) {
         self.0.counter(&RELEASES, &[("reason", reason)]).increment(1);
     }
 
-    pub(crate) fn handoff_requested(&self) {
+    pub(crate) fn count_handoff_request(&self) {
         self.0.counter(&HANDOFF_REQUESTS, &[]).increment(1);
     }
 
-    pub(crate) fn declared_dead(&self) {
+    pub(crate) fn count_declared_dead(&self) {
         self.0.counter(&DECLARED_DEAD, &[]).increment(1);
     }
 
-    pub(crate) fn handoff_incomplete(&self, cause: &'static str) {
+    pub(crate) fn count_incomplete_handoff(&self, cause: &'static str) {
         self.0.counter(&INCOMPLETE_HANDOFFS, &[("cause", cause)]).increment(1);
     }
 
-    pub(crate) fn cycle_took(&self, time: Duration) {
+    pub(crate) fn record_cycle_duration(&self, time: Duration) {
         self.0.histogram(&CYCLE_DURATION).record(time.as_secs_f64());
     }
 
-    pub(crate) fn cycle_failed(&self) {
+    pub(crate) fn count_failed_cycle(&self) {
         self.0.counter(&CYCLE_FAILURES, &[]).increment(1);
     }
 
-    pub(crate) fn owned(&self, partitions: usize) {
-        self.0.gauge(&PARTITIONS_OWNED, &[]).set(count(partitions));
+    pub(crate) fn set_owned(&self, partitions: usize) {
+        self.0.gauge(&PARTITIONS_OWNED, &[]).set(gauge_value(partitions));
     }
 
     /// Does not compute the age without the feature `metrics`.
-    pub(crate) fn oldest_lease_age(&self, age: impl FnOnce() -> Duration) {
+    pub(crate) fn set_oldest_lease_age(&self, age: impl FnOnce() -> Duration) {
         if facade::IS_ON {
             self.0.gauge(&OLDEST_LEASE_AGE, &[]).set(age().as_secs_f64());
         }
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn in_state(&self, state: &'static str, partitions: usize) {
-        self.0.gauge(&PARTITIONS, &[("state", state)]).set(count(partitions));
+    pub(crate) fn set_in_state(&self, state: &'static str, partitions: usize) {
+        self.0.gauge(&PARTITIONS, &[("state", state)]).set(gauge_value(partitions));
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn in_flight(&self, partition: &PartitionId, events: usize) {
-        self.0.gauge(&EVENTS_IN_FLIGHT, &[("partition", partition.as_str())]).set(count(events));
+    pub(crate) fn set_in_flight(&self, partition: &PartitionId, events: usize) {
+        self.0.gauge(&EVENTS_IN_FLIGHT, &[("partition", partition.as_str())]).set(gauge_value(events));
     }
 
     /// Sets the gauges of a partition whose values are known.
     #[cfg(feature = "metrics")]
-    pub(crate) fn progress(&self, partition: &PartitionId, progress: &PartitionGauges) {
-        let set = |metric, value: Option<f64>| {
+    pub(crate) fn set_progress(&self, partition: &PartitionId, progress: &PartitionGauges) {
+        let values = [
+            (&LAG, progress.lag.map(|events| gauge_value(usize::try_from(events).unwrap_or(usize::MAX)))),
+            (&SECONDS_BEHIND, progress.behind.map(|behind| behind.as_secs_f64())),
+            (&CHECKPOINT_SEQUENCE_NUMBER, progress.checkpoint.map(sequence_number_value)),
+            (&LAST_ENQUEUED_SEQUENCE_NUMBER, progress.last_enqueued.map(sequence_number_value)),
+        ];
+        for (metric, value) in values {
             if let Some(value) = value {
                 self.0.gauge(metric, &[("partition", partition.as_str())]).set(value);
             }
-        };
-        set(&LAG, progress.lag.map(|events| count(usize::try_from(events).unwrap_or(usize::MAX))));
-        set(&SECONDS_BEHIND, progress.behind.map(|behind| behind.as_secs_f64()));
-        set(&CHECKPOINT_SEQUENCE_NUMBER, progress.checkpoint.map(number));
-        set(&LAST_ENQUEUED_SEQUENCE_NUMBER, progress.last_enqueued.map(number));
+        }
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn unowned(&self, partitions: usize) {
-        self.0.gauge(&PARTITIONS_UNOWNED, &[]).set(count(partitions));
+    pub(crate) fn set_unowned(&self, partitions: usize) {
+        self.0.gauge(&PARTITIONS_UNOWNED, &[]).set(gauge_value(partitions));
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn owner_info(&self, partition: &PartitionId, owner: &OwnerId, owns: bool) {
+    pub(crate) fn set_owner_info(&self, partition: &PartitionId, owner: &OwnerId, owns: bool) {
         let labels = [("partition", partition.as_str()), ("owner_id", owner.as_str())];
-        self.0.gauge(&OWNER_INFO, &labels).set(count(usize::from(owns)));
+        self.0.gauge(&OWNER_INFO, &labels).set(gauge_value(usize::from(owns)));
     }
 }
 
@@ -217,13 +214,13 @@ impl PartitionGauges {
 /// Sequence numbers above 2^53 are rounded.
 #[cfg(feature = "metrics")]
 #[expect(clippy::cast_precision_loss, reason = "as exact as a gauge can be")]
-fn number(sequence_number: i64) -> f64 {
+fn sequence_number_value(sequence_number: i64) -> f64 {
     sequence_number as f64
 }
 
 /// Counts above 2^53 are rounded.
 #[expect(clippy::cast_precision_loss, reason = "as exact as a gauge can be")]
-fn count(things: usize) -> f64 {
+fn gauge_value(things: usize) -> f64 {
     things as f64
 }
 
@@ -238,68 +235,68 @@ pub(crate) struct PartitionMetrics {
 }
 
 impl PartitionMetrics {
-    fn new(group: &GroupMetrics, partition: &PartitionId) -> Self {
-        let counter = |metric| group.0.counter(metric, &[("partition", partition.as_str())]);
+    pub(crate) fn new(group: &GroupMetrics, partition: &PartitionId) -> Self {
+        let labels = [("partition", partition.as_str())];
         Self {
-            events: counter(&EVENTS_HANDLED),
-            batches: counter(&BATCHES_HANDLED),
+            events: group.0.counter(&EVENTS_HANDLED, &labels),
+            batches: group.0.counter(&BATCHES_HANDLED, &labels),
             handling: group.0.histogram(&HANDLER_DURATION),
             group: group.clone(),
             partition: partition.clone(),
         }
     }
 
-    pub(crate) fn handling(&self) -> Timer {
-        Timer::of(self.handling.clone())
+    pub(crate) fn time_handler(&self) -> Timer {
+        Timer::start(self.handling.clone())
     }
 
-    pub(crate) fn handled(&self, events: usize) {
+    pub(crate) fn count_handled(&self, events: usize) {
         self.events.increment(u64::try_from(events).unwrap_or(u64::MAX));
         self.batches.increment(1);
     }
 
-    pub(crate) fn handler_failed(&self) {
-        self.counter(&HANDLER_FAILURES).increment(1);
+    pub(crate) fn count_handler_failure(&self) {
+        self.partition_counter(&HANDLER_FAILURES).increment(1);
     }
 
-    pub(crate) fn dead_lettered(&self) {
-        self.counter(&DEAD_LETTERS).increment(1);
+    pub(crate) fn count_dead_letter(&self) {
+        self.partition_counter(&DEAD_LETTERS).increment(1);
     }
 
-    pub(crate) fn undecodable(&self, outcome: &'static str) {
+    pub(crate) fn count_undecodable(&self, outcome: &'static str) {
         let labels = [("partition", self.partition.as_str()), ("outcome", outcome)];
         self.group.0.counter(&UNDECODABLE_EVENTS, &labels).increment(1);
     }
 
-    pub(crate) fn link_failed(&self) {
-        self.counter(&LINK_FAILURES).increment(1);
+    pub(crate) fn count_link_failure(&self) {
+        self.partition_counter(&LINK_FAILURES).increment(1);
     }
 
-    pub(crate) fn link_stalled(&self) {
-        self.counter(&STALLED_LINKS).increment(1);
+    pub(crate) fn count_stalled_link(&self) {
+        self.partition_counter(&STALLED_LINKS).increment(1);
     }
 
-    pub(crate) fn events_repeated(&self, events: usize) {
+    pub(crate) fn count_repeated(&self, events: usize) {
         if events > 0 {
-            self.counter(&REPEATED_EVENTS).increment(u64::try_from(events).unwrap_or(u64::MAX));
+            self.partition_counter(&REPEATED_EVENTS).increment(u64::try_from(events).unwrap_or(u64::MAX));
         }
     }
 
-    pub(crate) fn writing(&self) -> Timer {
-        Timer::of(self.group.0.histogram(&CHECKPOINT_WRITE_DURATION))
+    pub(crate) fn time_checkpoint_write(&self) -> Timer {
+        Timer::start(self.group.0.histogram(&CHECKPOINT_WRITE_DURATION))
     }
 
-    pub(crate) fn checkpoint(&self, outcome: &'static str) {
+    pub(crate) fn count_checkpoint_write(&self, outcome: &'static str) {
         let labels = [("partition", self.partition.as_str()), ("outcome", outcome)];
         self.group.0.counter(&CHECKPOINT_WRITES, &labels).increment(1);
     }
 
-    pub(crate) fn invalid_checkpoint(&self, reason: &'static str) {
+    pub(crate) fn count_invalid_checkpoint(&self, reason: &'static str) {
         let labels = [("partition", self.partition.as_str()), ("reason", reason)];
         self.group.0.counter(&INVALID_CHECKPOINTS, &labels).increment(1);
     }
 
-    fn counter(&self, metric: &Metric) -> Counter {
+    fn partition_counter(&self, metric: &Metric) -> Counter {
         self.group.0.counter(metric, &[("partition", self.partition.as_str())])
     }
 }
@@ -310,8 +307,8 @@ pub(crate) struct OwnedMetrics(pub(crate) GroupMetrics);
 
 impl Drop for OwnedMetrics {
     fn drop(&mut self) {
-        self.0.owned(0);
-        self.0.oldest_lease_age(|| Duration::ZERO);
+        self.0.set_owned(0);
+        self.0.set_oldest_lease_age(|| Duration::ZERO);
     }
 }
 
@@ -340,7 +337,7 @@ mod tests {
     #[test]
     fn names_end_with_kind_or_unit() {
         for metric in ALL {
-            assert_eq!(metric.name.ends_with("_total"), metric.kind == Kind::Counter, "{}", metric.name);
+            assert_eq!(metric.name.ends_with("_total"), metric.kind == MetricKind::Counter, "{}", metric.name);
             let is_in_seconds = metric.name.ends_with("_seconds") || metric.name.ends_with("_seconds_behind");
             assert_eq!(is_in_seconds, metric.unit == Unit::Seconds, "{}", metric.name);
         }

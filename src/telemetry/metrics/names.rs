@@ -1,4 +1,4 @@
-//! The metrics: their names, kinds, units and labels.
+//! The metrics: their names, kinds, units and labels, and the recommended buckets of the histograms.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ pub const SAMPLE_EVERY: Duration = Duration::from_secs(5);
 /// The kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Kind {
+pub enum MetricKind {
     /// A number that only grows.
     Counter,
     /// A number that goes up and down.
@@ -34,7 +34,7 @@ pub struct Metric {
     /// The full name.
     pub name: &'static str,
     /// The kind.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The unit.
     pub unit: Unit,
     /// The labels in addition to `namespace`, `event_hub` and `consumer_group`.
@@ -49,7 +49,7 @@ macro_rules! metrics {
         $(
             pub(super) const $id: Metric = Metric {
                 name: concat!("eventhubs_checkpoint_", $name),
-                kind: Kind::$kind,
+                kind: MetricKind::$kind,
                 unit: Unit::$unit,
                 labels: &[$($label),*],
                 description: $description,
@@ -124,4 +124,39 @@ metrics! {
         "Load-balancing cycles that failed.";
     STORAGE_REQUESTS = "storage_requests_total", Counter, Count, ["operation", "outcome"],
         "Requests to the storage, by operation and outcome.";
+}
+
+/// Buckets for `handler_duration_seconds`, in seconds: those that the semantic conventions of OpenTelemetry advise for
+/// `messaging.process.duration`, and more, because a handler is stalled only after 300 s with the default settings.
+pub const HANDLER_BUCKETS: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0, 300.0];
+
+/// Buckets for `checkpoint_write_duration_seconds`, in seconds: those that the semantic conventions of OpenTelemetry
+/// advise for `messaging.client.operation.duration`. With the default settings a request has 5 s, and a write makes up
+/// to two requests.
+pub const CHECKPOINT_WRITE_BUCKETS: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0];
+
+/// Buckets for `cycle_duration_seconds`, in seconds: the same and one more. With the default settings a listing has
+/// 5 s, and up to 30 s after it timed out.
+pub const CYCLE_BUCKETS: &[f64] =
+    &[0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0];
+
+/// The full name and the recommended buckets of each histogram.
+pub const BUCKETS: &[(&str, &[f64])] = &[
+    (HANDLER_DURATION.name, HANDLER_BUCKETS),
+    (CHECKPOINT_WRITE_DURATION.name, CHECKPOINT_WRITE_BUCKETS),
+    (CYCLE_DURATION.name, CYCLE_BUCKETS),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_histogram_has_ascending_buckets() {
+        let histograms = ALL.iter().filter(|metric| metric.kind == MetricKind::Histogram).map(|metric| metric.name);
+        assert_eq!(BUCKETS.iter().map(|(name, _)| *name).collect::<Vec<_>>(), histograms.collect::<Vec<_>>());
+        assert!(BUCKETS.iter().all(|(_, buckets)| buckets.is_sorted_by(|one, next| one < next)));
+    }
 }

@@ -45,8 +45,8 @@ use crate::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
 use crate::testing::Overwrite;
+use crate::util::lock;
 
 /// A name that no record has. It is read to get the server's time.
 const CLOCK: &str = "clock";

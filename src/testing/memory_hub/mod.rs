@@ -21,11 +21,11 @@ use time::macros::datetime;
 use tokio::time::Instant;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
 use crate::model::PartitionId;
 use crate::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use crate::source::{Positioned, StartPosition};
 use crate::testing::EmptiedReport;
+use crate::util::lock;
 pub use event::MemoryEvent;
 use link::Link;
 use log::{Content, Log};

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 use super::log::Log;
-use crate::lock::lock;
+use crate::util::lock;
 
 /// The changes of a partition's links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

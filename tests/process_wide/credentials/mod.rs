@@ -16,7 +16,7 @@ use azure_core::http::policies::{Policy, PolicyResult};
 use azure_core::http::{ClientOptions, Context, Request, Transport};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::internal::blob::limit_request;
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use eventhubs_checkpoint::{Error, ErrorKind, Result};
@@ -232,7 +232,7 @@ async fn shown_in_use(service: &Service, accesses: Vec<Access>, spy: &Arc<Spy>) 
 
 /// Returns the error of a request, which is dropped after this time if the service does not respond.
 async fn soon<T: std::fmt::Debug>(request: impl Future<Output = Result<T>>) -> Error {
-    within(Duration::from_millis(300), "test", request).await.unwrap_err()
+    limit_request(Duration::from_millis(300), "test", request).await.unwrap_err()
 }
 
 async fn shown_in_errors(container: &AzureContainer) -> Vec<String> {

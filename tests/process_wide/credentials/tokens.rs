@@ -17,7 +17,7 @@ use azure_identity::{
 };
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
-use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::internal::blob::limit_request;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
@@ -191,7 +191,7 @@ impl Policy for Storage {
 
 async fn write(container: &AzureContainer) -> Result<()> {
     let metadata = Metadata::new();
-    within(DEADLINE, "write", container.write("a", &metadata, &Condition::Create)).await.map(drop)
+    limit_request(DEADLINE, "write", container.write("a", &metadata, &Condition::Create)).await.map(drop)
 }
 
 /// Returns the error, with its causes.

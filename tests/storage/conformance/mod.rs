@@ -6,7 +6,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ContainerCreation, Metadata};
-use eventhubs_checkpoint::internal::blob::within;
+use eventhubs_checkpoint::internal::blob::limit_request;
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::conformance::Container;
 use eventhubs_checkpoint::testing::faulty::{FaultyContainer, Platform};
@@ -90,7 +90,7 @@ async fn refusal(container: &AzureContainer) -> Error {
 async fn timed_out(container: &dyn BlobContainer) -> Error {
     let metadata = Metadata::new();
     let write = container.write("a", &metadata, &Condition::Create);
-    within(Duration::from_millis(200), "write", write).await.unwrap_err()
+    limit_request(Duration::from_millis(200), "write", write).await.unwrap_err()
 }
 
 #[tokio::test]

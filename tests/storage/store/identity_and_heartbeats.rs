@@ -104,7 +104,10 @@ async fn an_incarnation_of_the_far_future_is_followed() {
     let incarnation = a.identity().incarnation.as_str();
     assert!(incarnation.starts_with("29990101T000001Z-"), "{incarnation}");
     let seen = a.read_ownership(&zero()).await.unwrap().unwrap();
-    assert_eq!(eventhubs_checkpoint::internal::relation::of(&seen.record, a.identity()), Relation::EarlierIncarnation);
+    assert_eq!(
+        eventhubs_checkpoint::internal::relation::of_record(&seen.record, a.identity()),
+        Relation::EarlierIncarnation
+    );
 }
 
 /// Azure drops dots at the end of a blob's name.

@@ -7,7 +7,7 @@ use eventhubs_checkpoint::store::BlobNameCase;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
-use crate::text::{has_secret, quoted};
+use crate::text::{has_secret, quote_word};
 
 /// The heading of the options that are repeated in commands to be run again.
 pub(super) const CONNECTION: &str = "Connection";
@@ -144,12 +144,12 @@ impl Global {
 
     /// Returns the same options with others for another destination.
     #[must_use]
-    pub fn redirected(mut self, options: &[(&str, &str)]) -> Self {
+    pub fn with_options(mut self, options: &[(&str, &str)]) -> Self {
         for (name, value) in options {
             if let Some(place) = self.given.iter().position(|given| given == name) {
                 self.given.drain(place..=place + 1);
             }
-            self.given.extend([(*name).to_owned(), quoted(value)]);
+            self.given.extend([(*name).to_owned(), quote_word(value)]);
         }
         self
     }

@@ -19,7 +19,7 @@ use self::global::CONNECTION;
 pub use self::global::{Auth, CaseArg, Color, Format, Global, Settings};
 pub use self::migrating::{LegacySource, Migrate};
 pub use self::watching::{Keda, Serve, Watch};
-use crate::text::{Partitions, datetime, partitions, quoted};
+use crate::text::{Partitions, datetime, partitions, quote_word};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -76,7 +76,7 @@ impl Args {
                 args.global.given.push(format!("--{name}"));
                 // A flag has no value to repeat.
                 let values = last.get_raw(id).into_iter().flatten().filter(|_| argument.get_action().takes_values());
-                args.global.given.extend(values.map(|value| quoted(&value.to_string_lossy())));
+                args.global.given.extend(values.map(|value| quote_word(&value.to_string_lossy())));
             }
         }
         Ok(args)

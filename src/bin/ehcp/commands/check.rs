@@ -67,7 +67,7 @@ pub async fn run(global: &Global, check: &Check) -> Result<u8> {
     let text = match global.output {
         Format::Json => serde_json::to_string_pretty(&report).map_err(|error| Failure::failed(error.to_string()))?,
         Format::Ndjson => serde_json::to_string(&report).map_err(|error| Failure::failed(error.to_string()))?,
-        Format::Table | Format::Wide | Format::Csv => line(&report, check),
+        Format::Table | Format::Wide | Format::Csv => nagios_line(&report, check),
     };
     print(&(text + "\n"))?;
     Ok(report.state.code())
@@ -83,31 +83,32 @@ async fn look(global: &Global) -> Result<GroupDescription> {
 fn examine(group: &GroupDescription, check: &Check) -> Report {
     let lag = group.group.lag.events;
     let mut problems = Vec::new();
-    let above = |limit: Option<u64>| limit.zip(lag).filter(|(limit, lag)| lag > limit);
-    if let Some((limit, lag)) = above(check.lag_crit) {
+    if let Some((limit, lag)) = check.lag_crit.zip(lag).filter(|(limit, lag)| lag > limit) {
         problems.push((State::Critical, format!("lag {lag} is more than {limit}")));
-    } else if let Some((limit, lag)) = above(check.lag_warn) {
+    } else if let Some((limit, lag)) = check.lag_warn.zip(lag).filter(|(limit, lag)| lag > limit) {
         problems.push((State::Warning, format!("lag {lag} is more than {limit}")));
     }
     if lag.is_none() && (check.lag_warn.is_some() || check.lag_crit.is_some()) {
         problems.push((State::Unknown, "the lag is unknown".to_owned()));
     }
-    let unowned = of(group, |partition| is_unowned_for(group, partition, check.unowned_for.unwrap_or_default()));
+    let unowned =
+        list_partitions(group, |partition| is_unowned_for(group, partition, check.unowned_for.unwrap_or_default()));
     if !unowned.is_empty() {
         problems.push((State::Critical, format!("without a live owner: {unowned}")));
     }
     if let Some(within) = check.updated_within {
-        let old = of(group, |partition| is_old(group, partition, within));
+        let old = list_partitions(group, |partition| is_old(group, partition, within));
         // Without the event hub, no event may wait.
         let state = if lag.is_none() { State::Unknown } else { State::Critical };
         if !old.is_empty() {
             problems.push((state, format!("no checkpoint within {}: {old}", short(within))));
         }
     }
+    let mut states = [State::Critical, State::Unknown, State::Warning].into_iter();
     Report {
         schema: SCHEMA,
         // An unknown lag hides no critical problem.
-        state: worst(&problems),
+        state: states.find(|state| problems.iter().any(|(of_problem, _)| of_problem == state)).unwrap_or(State::Ok),
         problems: problems.into_iter().map(|(_, problem)| problem).collect(),
         lag,
         owners: group.group.members,
@@ -115,13 +116,8 @@ fn examine(group: &GroupDescription, check: &Check) -> Report {
     }
 }
 
-fn worst(problems: &[(State, String)]) -> State {
-    let has = |wanted| problems.iter().any(|(state, _)| *state == wanted);
-    [State::Critical, State::Unknown, State::Warning].into_iter().find(|state| has(*state)).unwrap_or(State::Ok)
-}
-
-fn of(group: &GroupDescription, wanted: impl Fn(&PartitionDescription) -> bool) -> String {
-    ranges(group.partitions.iter().filter(|partition| wanted(partition)).map(|partition| &partition.id))
+fn list_partitions(group: &GroupDescription, is_wanted: impl Fn(&PartitionDescription) -> bool) -> String {
+    ranges(group.partitions.iter().filter(|partition| is_wanted(partition)).map(|partition| &partition.id))
 }
 
 /// A released partition has no time of its release; its checkpoint was written before that.
@@ -141,16 +137,16 @@ fn is_old(group: &GroupDescription, partition: &PartitionDescription, within: Du
 }
 
 /// Returns the line of a Nagios plugin, with performance data.
-fn line(report: &Report, check: &Check) -> String {
+fn nagios_line(report: &Report, check: &Check) -> String {
     let problems = match report.problems.as_slice() {
         [] if report.unowned == 0 => "every partition has a live owner".to_owned(),
         [] => format!("{} without a live owner, but not for too long", count(report.unowned, "partition")),
         problems => problems.join("; "),
     };
-    let limit = |limit: Option<u64>| limit.map(|limit| limit.to_string()).unwrap_or_default();
-    let (warn, critical) = (limit(check.lag_warn), limit(check.lag_crit));
+    let warn = check.lag_warn.map(|limit| limit.to_string()).unwrap_or_default();
+    let critical = check.lag_crit.map(|limit| limit.to_string()).unwrap_or_default();
     let lag = report.lag.map(|lag| format!("lag={lag};{warn};{critical}").trim_end_matches(';').to_owned() + " ");
     let lag = lag.unwrap_or_default();
-    let (state, owners, unowned) = (report.state.name(), report.owners, report.unowned);
-    format!("EHCP {state} - {problems} | {lag}owners={owners} unowned={unowned}")
+    let state = report.state.name();
+    format!("EHCP {state} - {problems} | {lag}owners={} unowned={}", report.owners, report.unowned)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use eventhubs_checkpoint::admin::{DeletableRecord, Deletion, Reader, RecordName};
-use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
+use eventhubs_checkpoint::{ErrorKind, PartitionId};
 use futures::FutureExt;
 use serde::Serialize;
 
@@ -12,8 +12,8 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone, note};
 use crate::progress::Progress;
-use crate::safety::{back_up, dry_run, interrupted, show_undo};
-use crate::text::{Partitions, count, quoted};
+use crate::safety::{back_up, dry_run, show_undo, wait_for_interrupt};
+use crate::text::{Partitions, count, quote_word};
 
 const COLUMNS: &[Column] = &[Column::text("RECORD"), Column::text("LIVE"), Column::text("RESULT")];
 
@@ -35,7 +35,8 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
     let reader = connection.reader().await?;
     let mut deletion = Deletion::default();
-    (deletion.checkpoints, deletion.ownerships) = (delete.checkpoints, delete.ownerships);
+    deletion.checkpoints = delete.checkpoints;
+    deletion.ownerships = delete.ownerships;
     deletion.heartbeats = delete.heartbeats;
     deletion.partitions = delete.selection.partitions.clone().map(|Partitions(partitions)| partitions);
     let found = reader.plan_deletion(&deletion).await?;
@@ -72,7 +73,7 @@ pub async fn run(global: &Global, delete: &Delete) -> Result<Exit> {
         // The event hub may not have the partition, or no such events.
         let is_complete = checkpoints.all(|checkpoint| checkpoint.position.complete().is_some());
         let option = if is_complete && !global.no_hub { " --no-hub" } else { "" };
-        let command = format!("import --from {}{option} --execute", quoted(&backup.file.to_string_lossy()));
+        let command = format!("import --from {}{option} --execute", quote_word(&backup.file.to_string_lossy()));
         show_undo(global, backup.case(), &command);
     }
     shown?;
@@ -88,13 +89,16 @@ fn checkpoint(found: &DeletableRecord) -> Option<&PartitionId> {
 
 /// Deletes one record after the other, until Ctrl-C.
 async fn execute(reader: &Reader, found: &[DeletableRecord], rows: &mut [Row]) -> Exit {
-    let stop = interrupted().boxed().shared();
+    let stop = wait_for_interrupt().boxed().shared();
     let progress = Progress::of("deleting records", found.len());
     let mut exit = Exit::Done;
     for (found, row) in found.iter().zip(rows) {
         let result = match stop.clone().now_or_never() {
             Some(()) => Err("untouched: stopped before it was deleted".to_owned()),
-            None => reader.delete(found).await.map_err(|error| not_deleted(&error)),
+            None => reader.delete(found).await.map_err(|error| match error.kind() {
+                ErrorKind::Indeterminate => "unknown: repeat the command".to_owned(),
+                _ => format!("untouched: {}", with_causes(&error)),
+            }),
         };
         if result.is_err() {
             exit = Exit::Failed;
@@ -105,20 +109,13 @@ async fn execute(reader: &Reader, found: &[DeletableRecord], rows: &mut [Row]) -
     exit
 }
 
-fn not_deleted(error: &Error) -> String {
-    match error.kind() {
-        ErrorKind::Indeterminate => "unknown: repeat the command".to_owned(),
-        _ => format!("untouched: {}", with_causes(error)),
-    }
-}
-
 fn show(global: &Global, rows: &[Row], dry_run: bool) -> Result<()> {
     let mut table = Table::new(COLUMNS);
     for row in rows {
         let live = if row.live { "live" } else { "" };
         let result = row.result.clone().unwrap_or_default();
         let tone = if row.live { Tone::Warning } else { Tone::Plain };
-        table.toned([row.record.clone(), live.to_owned(), result], tone);
+        table.add_row_in_tone([row.record.clone(), live.to_owned(), result], tone);
     }
     Output::new(global).show(&Document { schema: "ehcp.deletion/1", dry_run, records: rows }, rows, &table)
 }

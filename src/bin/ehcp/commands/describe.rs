@@ -85,6 +85,7 @@ fn partitions(group: &GroupDescription, output: Output) -> Table {
         let checkpoint = partition.checkpoint.as_ref();
         let position = checkpoint.map(|checkpoint| &checkpoint.position);
         let hub = partition.hub.as_ref();
+        let lag_state = serde_json::to_value(partition.lag.state).ok();
         let cells = [
             partition.id.to_string(),
             partition.state.to_string(),
@@ -98,16 +99,12 @@ fn partitions(group: &GroupDescription, output: Output) -> Table {
             or_empty(hub.map(|hub| hub.first)),
             or_empty(hub.and_then(|hub| hub.last)),
             or_empty(partition.lag.events),
-            serde_json::to_value(partition.lag.state).map(|state| unquoted(&state)).unwrap_or_default(),
+            lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
             or_empty(checkpoint.map(|checkpoint| output.ago(group.taken_at, checkpoint.updated))),
         ];
-        table.toned(cells, tone(partition));
+        table.add_row_in_tone(cells, tone(partition));
     }
     table
-}
-
-fn unquoted(value: &serde_json::Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 fn tone(partition: &PartitionDescription) -> Tone {
@@ -121,7 +118,7 @@ fn tone(partition: &PartitionDescription) -> Tone {
 fn members(group: &GroupDescription, output: Output) -> Table {
     let mut table = Table::new(MEMBERS);
     for member in &group.members {
-        table.row([
+        table.add_row([
             member.id.to_string(),
             member.sdk.to_string(),
             ranges(&member.partitions),
@@ -136,7 +133,7 @@ fn members(group: &GroupDescription, output: Output) -> Table {
 fn state(group: &GroupDescription) -> Table {
     let summary = &group.group;
     let mut table = Table::new(STATE);
-    table.row([
+    table.add_row([
         name(group),
         summary.state.to_string(),
         summary.members.to_string(),

@@ -80,18 +80,18 @@ pub async fn run(global: &Global, doctor: &Doctor) -> Result<Exit> {
     check_names(doctor, global.no_hub)?;
     let connection = Connection::resolve(global)?;
     let mut rows = Vec::new();
-    let records = storage(&connection, &mut rows).await;
+    let records = check_storage(&connection, &mut rows).await;
     if doctor.write_probe {
         rows.extend(write_probe(&connection).await);
     }
-    let hub = hub(&connection, &mut rows).await;
+    let hub = check_hub(&connection, &mut rows).await;
     if let Some(records) = &records {
-        rows.extend(findings(records, hub.as_ref()));
+        rows.extend(finding_rows(records, hub.as_ref()));
     }
     rows.retain(|row| is_wanted(row, &doctor.only));
     show(global, &rows)?;
-    let is_finding = |row: &Row| row.result == "warning" || row.result == "error";
-    Ok(if rows.iter().any(is_finding) { Exit::Differences } else { Exit::Done })
+    let has_finding = rows.iter().any(|row| row.result == "warning" || row.result == "error");
+    Ok(if has_finding { Exit::Differences } else { Exit::Done })
 }
 
 /// Returns whether a row is shown: also a failure that leaves a wanted check undone.
@@ -103,8 +103,7 @@ fn is_wanted(row: &Row, only: &[String]) -> bool {
 
 fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
     let only = &doctor.only;
-    let has = |name: &str| only.iter().any(|only| only == name);
-    if has(STORAGE_WRITE) && !doctor.write_probe {
+    if only.iter().any(|name| name == STORAGE_WRITE) && !doctor.write_probe {
         return Err(Failure::usage("storage-write writes a blob: add --write-probe"));
     }
     if no_hub && let Some(name) = only.iter().find(|name| *name == HUB || needs_hub(name)) {
@@ -118,7 +117,7 @@ fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
     }
 }
 
-async fn storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRecords> {
+async fn check_storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRecords> {
     const ROLE: &str = "grant Storage Blob Data Reader on the container";
     let read = async { Ok::<_, Failure>(connection.reader().await?.read().await?) };
     match read.await {
@@ -145,23 +144,23 @@ async fn write_probe(connection: &Connection) -> Vec<Row> {
         }
         Ok(store) => {
             let warnings = store.storage_warnings().iter().map(StorageWarning::advice);
-            let row = |advice: String| {
+            let rows = warnings.map(|advice| {
                 let (detail, remedy) = advice.split_once(": ").unwrap_or((&advice, "see docs/storage.md"));
                 Row::new(STORAGE_WRITE, Severity::Warning, detail, remedy)
-            };
-            warnings.map(row).collect()
+            });
+            rows.collect()
         }
         Err(failure) => vec![Row::failed(STORAGE_WRITE, &failure, ROLE)],
     }
 }
 
-async fn hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> {
+async fn check_hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> {
     const ROLE: &str = "grant Azure Event Hubs Data Receiver on the event hub";
     if connection.global.no_hub {
         return None;
     }
     let read = async {
-        let source = connection.needed_hub().await?;
+        let source = connection.require_hub().await?;
         let ranges = connection.ranges(&source).await?;
         // A rejected reader shows that the group exists.
         let access = match ranges.partitions().next() {
@@ -199,7 +198,7 @@ fn needs_hub(check: &str) -> bool {
 }
 
 /// Returns a row for each finding, and one for each check without any.
-fn findings(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
+fn finding_rows(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
     let findings = records.diagnose(hub);
     let found = findings.iter().map(|finding| Row {
         check: finding.check.to_string(),
@@ -208,8 +207,8 @@ fn findings(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
         detail: finding.detail.clone(),
         remedy: Some(finding.remedy.to_owned()),
     });
-    let is_clean = |check: &&Check| findings.iter().all(|finding| finding.check != **check);
-    let clean = Check::ALL.iter().filter(is_clean).map(|check| match hub {
+    let clean = Check::ALL.iter().filter(|check| findings.iter().all(|finding| finding.check != **check));
+    let clean = clean.map(|check| match hub {
         None if needs_hub(check.as_str()) => Row::skipped(check.as_str()),
         _ => Row::ok(check.as_str(), ""),
     });
@@ -221,9 +220,10 @@ fn show(global: &Global, rows: &[Row]) -> Result<()> {
     if global.output != Format::Table {
         return show_table(global, rows);
     }
-    let is_finding = |row: &&Row| row.result != OK && row.result != SKIPPED;
     let mut lines = Vec::new();
-    for Row { check, result, partitions, detail, remedy } in rows.iter().filter(is_finding) {
+    for Row { check, result, partitions, detail, remedy } in
+        rows.iter().filter(|row| row.result != OK && row.result != SKIPPED)
+    {
         let partitions = match partitions.as_slice() {
             [] => String::new(),
             partitions => format!(" in {}", text::ranges(partitions)),
@@ -251,7 +251,7 @@ fn show_table(global: &Global, rows: &[Row]) -> Result<()> {
         };
         let remedy = row.remedy.clone().unwrap_or_default();
         let partitions = text::ranges(&row.partitions);
-        table.toned([row.check.clone(), row.result.clone(), partitions, row.detail.clone(), remedy], tone);
+        table.add_row_in_tone([row.check.clone(), row.result.clone(), partitions, row.detail.clone(), remedy], tone);
     }
     Output::new(global).show(&Document { schema: "ehcp.doctor/1", checks: rows }, rows, &table)
 }

@@ -18,9 +18,9 @@ const HEADERS: &[&[&str]] = &[&["topic", "partition", "offset"], &["group", "top
 /// of `topic,partition,offset`, or of `group,topic,partition,offset` if several groups were exported. `group` chooses
 /// one of them.
 pub fn read(file: &Path, topic: &str, group: Option<&str>) -> Result<LegacyListing> {
-    let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", file.display()));
-    let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
-    parse(&text, topic, group).map_err(|error| failed(&error))
+    let text = fs::read_to_string(file).map_err(|error| error.to_string());
+    text.and_then(|text| parse(&text, topic, group))
+        .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))
 }
 
 fn parse(text: &str, topic: &str, group: Option<&str>) -> Result<LegacyListing, String> {
@@ -28,8 +28,10 @@ fn parse(text: &str, topic: &str, group: Option<&str>) -> Result<LegacyListing, 
     let groups: BTreeSet<_> = lines.iter().filter_map(|line| line.group.as_deref()).collect();
     let group = match (group, groups.len()) {
         (Some(group), 1..) if groups.contains(group) => Some(group),
-        (Some(group), 1..) => return Err(format!("it has no group {group:?}, only {}", named(&groups))),
-        (None, 2..) => return Err(format!("it has the groups {}: choose one with --source-group", named(&groups))),
+        (Some(group), 1..) => return Err(format!("it has no group {group:?}, only {}", join_names(&groups))),
+        (None, 2..) => {
+            return Err(format!("it has the groups {}: choose one with --source-group", join_names(&groups)));
+        }
         _ => groups.first().copied(),
     };
     let mut listing = LegacyListing::default();
@@ -92,12 +94,12 @@ fn of_topic(lines: Vec<Line>, topic: &str) -> Result<Vec<Line>, String> {
     let found: Vec<_> = lines.into_iter().filter(|line| line.topic.eq_ignore_ascii_case(topic)).collect();
     if found.is_empty() {
         let topics = topics.iter().map(String::as_str).collect();
-        return Err(format!("it has no offsets of the topic {topic:?}, only of: {}", named(&topics)));
+        return Err(format!("it has no offsets of the topic {topic:?}, only of: {}", join_names(&topics)));
     }
     Ok(found)
 }
 
-fn named(names: &BTreeSet<&str>) -> String {
+fn join_names(names: &BTreeSet<&str>) -> String {
     printable(&names.iter().copied().collect::<Vec<_>>().join(", "))
 }
 

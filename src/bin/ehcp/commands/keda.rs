@@ -38,21 +38,13 @@ pub async fn run(global: &Global, keda: &Keda) -> Result<Exit> {
     if global.no_hub {
         return Err(Failure::usage("KEDA counts the events of the event hub: remove --no-hub"));
     }
-    let ranges = connection.ranges(&connection.needed_hub().await?).await?;
+    let ranges = connection.ranges(&connection.require_hub().await?).await?;
     let described = connection.with_records(records.describe(Some(&ranges)))?;
     let poll = records.keda(&ranges);
     show(global, keda, &described, &poll)?;
     let problems = problems(&poll, &described);
     problems.iter().for_each(note);
     Ok(if problems.is_empty() { Exit::Done } else { Exit::Differences })
-}
-
-fn not_found(consumer_group: &str) -> String {
-    format!(
-        "KEDA finds no checkpoint of {consumer_group}: it converts the consumer group to lower case, and the names of \
-         the blobs have capital letters: use a consumer group without capital letters, or the blob-name case lower, to \
-         which `ehcp copy --to-case lower` copies the checkpoints"
-    )
 }
 
 fn show(global: &Global, keda: &Keda, described: &GroupDescription, poll: &KedaPoll) -> Result<()> {
@@ -63,7 +55,7 @@ fn show(global: &Global, keda: &Keda, described: &GroupDescription, poll: &KedaP
     }
     let mut table = Table::new(COLUMNS);
     for partition in &poll.partitions {
-        table.toned(cells(partition), if partition.is_wrong() { Tone::Warning } else { Tone::Plain });
+        table.add_row_in_tone(cells(partition), if partition.is_wrong() { Tone::Warning } else { Tone::Plain });
     }
     let document = Document { schema: "ehcp.keda/1", group: &described.group, poll, threshold: keda.threshold, scale };
     output.show(&document, &poll.partitions, &table)
@@ -100,7 +92,14 @@ fn problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
     for partition in poll.wrong() {
         wrong.entry(partition.count.why).or_default().push(&partition.id);
     }
-    let names = (!poll.names.finds_checkpoints).then(|| not_found(&described.group.consumer_group));
+    let names = (!poll.names.finds_checkpoints).then(|| {
+        format!(
+            "KEDA finds no checkpoint of {}: it converts the consumer group to lower case, and the names of the blobs \
+             have capital letters: use a consumer group without capital letters, or the blob-name case lower, to which \
+             `ehcp copy --to-case lower` copies the checkpoints",
+            described.group.consumer_group
+        )
+    });
     let reasons = wrong.into_iter().map(|(why, partitions)| {
         let remedy = why.remedy().unwrap_or("compare with `ehcp describe`");
         format!("partition {}: {why}: {remedy}", ranges(partitions))

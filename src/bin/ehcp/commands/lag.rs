@@ -25,12 +25,11 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
         return Err(Failure::usage("the lag needs the event hub: remove --no-hub"));
     }
     let group = connection.describe().await?;
-    let unknown = || {
+    let Some(total) = group.group.lag.events else {
         let unknown = group.partitions.iter().filter(|partition| partition.lag.events.is_none());
         let unknown = ranges(unknown.map(|partition| &partition.id));
-        Failure::failed(format!("the lag of partition {unknown} is unknown: see `ehcp describe -o wide`"))
+        return Err(Failure::failed(format!("the lag of partition {unknown} is unknown: see `ehcp describe -o wide`")));
     };
-    let total = group.group.lag.events.ok_or_else(unknown)?;
     if lag.sum {
         print(&format!("{total}\n"))?;
     } else {
@@ -43,7 +42,7 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
             partition: most.map(|most| most.id.to_string()),
         };
         let mut table = Table::new(COLUMNS);
-        table.row([total.to_string(), or_empty(totals.max), or_empty(totals.partition.as_deref())]);
+        table.add_row([total.to_string(), or_empty(totals.max), or_empty(totals.partition.as_deref())]);
         Output::new(global).show(&totals, &[&totals], &table)?;
     }
     match lag.max {

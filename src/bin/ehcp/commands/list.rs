@@ -55,13 +55,14 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
     groups.retain(|group| list.state.as_ref().is_none_or(|state| group.group.state.as_str() == state));
     drop(progress);
 
-    let (output, mut table) = (Output::new(global), Table::new(COLUMNS));
+    let output = Output::new(global);
+    let mut table = Table::new(COLUMNS);
     for described in &groups {
         let group = &described.group;
         let checkpoints: Vec<_> =
             described.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref()).collect();
         let updated = checkpoints.iter().map(|checkpoint| checkpoint.updated).max();
-        table.row([
+        table.add_row([
             group.namespace.clone(),
             group.event_hub.clone(),
             group.consumer_group.clone(),

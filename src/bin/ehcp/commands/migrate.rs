@@ -15,7 +15,7 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, note, printable};
 use crate::progress::Progress;
-use crate::text::{Partitions, or_empty, quoted};
+use crate::text::{Partitions, or_empty, quote_word};
 
 /// The container of Azure Functions.
 const FUNCTIONS_CONTAINER: &str = "azure-webjobs-eventhub";
@@ -36,7 +36,7 @@ const COLUMNS: &[Column] = &[
 pub async fn run(global: &Global, args: &Migrate) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
     check_options(args)?;
-    let hub = connection.needed_hub().await?;
+    let hub = connection.require_hub().await?;
     let mut source = Source::read(&connection, args).await?;
     let operator = connection.operator().await?;
     let mut plan = {
@@ -110,7 +110,7 @@ impl Source {
             read.map_err(|error| Failure::from(error).context("the source"))?
         };
         if listing.is_empty() {
-            let places: Vec<_> = program.prefixes(&group, prefix).iter().map(|prefix| quoted(prefix)).collect();
+            let places: Vec<_> = program.prefixes(&group, prefix).iter().map(|prefix| quote_word(prefix)).collect();
             return Err(Failure::failed(format!(
                 "container {container:?} has no blob that is named by a partition after {}: check --from, \
                  --source-container, --source-group and --prefix",
@@ -164,7 +164,8 @@ impl Source {
         let mut table = Table::new(if results.dry_run { &COLUMNS[..COLUMNS.len() - 1] } else { COLUMNS });
         for Migrated { source, row } in &rows {
             let live = source.and_then(|found| found.live).map(|live| if live { "yes" } else { "no" });
-            let (from, to) = (row.change.from.as_ref(), row.change.to.as_ref());
+            let from = row.change.from.as_ref();
+            let to = row.change.to.as_ref();
             let cells = [
                 row.change.partition.to_string(),
                 or_empty(source.and_then(|found| found.owner.as_ref())),
@@ -177,7 +178,7 @@ impl Source {
                 row.effect(),
                 or_empty(row.result),
             ];
-            table.toned(cells, row.tone);
+            table.add_row_in_tone(cells, row.tone);
         }
         let document = Document { schema: SCHEMA, dry_run: results.dry_run, source: self, changes: &rows };
         output.show(&document, &rows, &table)

@@ -62,7 +62,7 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
         Some(number) => StartPosition::AfterSequenceNumber(number.saturating_sub(1)),
         None => after_checkpoint(&connection, &partition).await?,
     };
-    let hub = connection.needed_hub().await?;
+    let hub = connection.require_hub().await?;
     let known = connection.in_time(hub.event_hub_properties()).await??.partitions;
     if !known.contains(&partition) {
         let known: Vec<_> = known.iter().map(PartitionId::as_str).collect();
@@ -80,19 +80,19 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
     let progress = Progress::spinner("reading");
     // Without an owner level, so that no processor is displaced.
     let opening = hub.open_receiver(&partition, start, peek.count.max(1), NO_EPOCH);
-    let events = read(connection.in_time(opening).await??, peek).await?;
+    let events = receive_events(connection.in_time(opening).await??, peek).await?;
     drop(progress);
     let events: Vec<_> = events.iter().map(event).collect();
     let mut table = Table::new(COLUMNS);
     let is_short = Output::new(global).is_for_people() && global.output != crate::args::Format::Wide;
     for event in &events {
-        table.row([
+        table.add_row([
             or_empty(event.sequence_number),
             or_empty(event.offset.as_deref()),
             or_empty(event.enqueued_at.as_deref()),
             or_empty(event.partition_key.as_deref()),
             event.bytes.to_string(),
-            shown(event, is_short),
+            shorten_body(event, is_short),
         ]);
     }
     let document = Events { schema: "ehcp.events/1", partition: &partition, read: &events };
@@ -115,7 +115,7 @@ async fn after_checkpoint(connection: &Connection, partition: &PartitionId) -> R
     })
 }
 
-async fn read(mut receiver: EventReceiver<ReceivedEventData>, peek: &Peek) -> Result<Vec<ReceivedEventData>> {
+async fn receive_events(mut receiver: EventReceiver<ReceivedEventData>, peek: &Peek) -> Result<Vec<ReceivedEventData>> {
     let mut events = Vec::new();
     while events.len() < peek.count {
         match timeout(peek.wait, receiver.next_batch(peek.count - events.len())).await {
@@ -165,7 +165,7 @@ fn property(value: &AmqpSimpleValue) -> Value {
     }
 }
 
-fn shown(event: &Event, is_short: bool) -> String {
+fn shorten_body(event: &Event, is_short: bool) -> String {
     let text = event.body.as_ref().or(event.body_base64.as_ref()).map_or("", String::as_str);
     if is_short && text.chars().count() > SHOWN_CHARACTERS {
         return text.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect();

@@ -38,8 +38,8 @@ pub fn read(file: &Path) -> Result<Export> {
     } else {
         from_csv(text).map_err(|error| failed(&error))?
     };
-    let is_empty = |position: &RecordedPosition| position.sequence_number.is_none() && position.offset.is_none();
-    if export.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref()).all(is_empty) {
+    let mut positions = export.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref());
+    if positions.all(|position| position.sequence_number.is_none() && position.offset.is_none()) {
         return Err(failed(
             &"it has no positions: it must be a file that `export` wrote, or lines of \
                             partition,sequence_number,offset below that header",

@@ -42,8 +42,8 @@ pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
             if global.hub_connection_string.is_some() || global.storage_connection_string.is_some() {
                 return Err(Failure::usage("a profile has no secrets: pass connection strings in the environment"));
             }
-            let is_kept = |option: &str| option == "--profile" || Settings::has(option);
-            if let Some(option) = global.given.iter().find(|word| word.starts_with("--") && !is_kept(word)) {
+            let mut options = global.given.iter().filter(|word| word.starts_with("--"));
+            if let Some(option) = options.find(|option| *option != "--profile" && !Settings::has(option)) {
                 return Err(Failure::usage(format!("a profile does not keep {option}: pass it to each command")));
             }
             profiles.profiles.insert(name, global.settings.clone());
@@ -63,12 +63,13 @@ pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
 }
 
 fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
-    let is_default = |name: &String| profiles.default.as_ref() == Some(name);
-    let row = |(name, profile)| Row { is_default: is_default(name), name, profile };
-    let rows: Vec<_> = profiles.profiles.iter().map(row).collect();
+    let rows = profiles.profiles.iter();
+    let rows: Vec<_> = rows
+        .map(|(name, profile)| Row { is_default: profiles.default.as_ref() == Some(name), name, profile })
+        .collect();
     let mut table = Table::new(COLUMNS);
     for Row { name, is_default, profile } in &rows {
-        table.row([
+        table.add_row([
             if *is_default { "*" } else { "" }.to_owned(),
             (*name).to_owned(),
             or_empty(profile.namespace.as_deref()),

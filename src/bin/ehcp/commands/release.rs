@@ -33,17 +33,15 @@ pub async fn run(global: &Global, release: &Release) -> Result<Exit> {
     let connection = Connection::resolve(global)?;
     let operator = connection.operator().await?;
     let group = operator.read().await?.describe(None);
-    let known = |id: &&PartitionId| group.partition(id).is_none();
-    if let Some(unknown) = release.partitions.iter().flat_map(|partitions| &partitions.0).find(known) {
+    let mut selected = release.partitions.iter().flat_map(|partitions| &partitions.0);
+    if let Some(unknown) = selected.find(|id| group.partition(id).is_none()) {
         return Err(Failure::usage(format!("partition {unknown} has no record")));
     }
-    let is_selected = |partition: &&PartitionDescription| {
-        let by_id = release.partitions.as_ref().is_some_and(|partitions| partitions.0.contains(&partition.id));
-        let owner = partition.owner.as_ref();
-        by_id || release.owner.as_ref().is_some_and(|wanted| owner.is_some_and(|owner| owner.id == *wanted))
-    };
-    let owned: Vec<_> =
-        group.partitions.iter().filter(is_selected).filter(|partition| partition.owner.is_some()).collect();
+    let mut owned: Vec<_> = group.partitions.iter().filter(|partition| partition.owner.is_some()).collect();
+    owned.retain(|partition| {
+        release.partitions.as_ref().is_some_and(|partitions| partitions.0.contains(&partition.id))
+            || partition.owner.as_ref().map(|owner| &owner.id).is_some_and(|id| release.owner.as_ref() == Some(id))
+    });
     let mut rows: Vec<_> = owned.iter().map(|partition| row(partition)).collect();
     let live = owned.iter().filter(|partition| partition.state.is_live());
     let live = live.filter_map(|partition| Some((&partition.id, partition.owner.as_ref()?)));
@@ -89,7 +87,7 @@ fn show(global: &Global, rows: &[Row], dry_run: bool) -> Result<()> {
         let result = row.result.as_deref();
         let tone = if result.is_some_and(|result| result != "released") { Tone::Bad } else { Tone::Plain };
         let cells = [row.partition.to_string(), or_empty(row.owner.as_deref()), row.state.clone(), or_empty(result)];
-        table.toned(cells, tone);
+        table.add_row_in_tone(cells, tone);
     }
     Output::new(global).show(&Document { schema: "ehcp.release/1", dry_run, partitions: rows }, rows, &table)
 }

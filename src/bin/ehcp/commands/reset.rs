@@ -3,11 +3,11 @@
 use eventhubs_checkpoint::admin::{Export, Operator, Reset, ResetTarget};
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{InitOutcome, NameCase};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, PartitionId};
+use eventhubs_checkpoint::{ConsumerGroup, ErrorKind};
 use time::OffsetDateTime;
 
 use super::positions;
-use super::setting::{OneResult, Results, Task, limited, planned, set, show_deletion, show_dry_run};
+use super::setting::{OneResult, Results, Task, limit_to_partitions, plan_reset, set, show_deletion, show_dry_run};
 use crate::args::{self, Copy, ExactCase, Global, Import, Init, Target};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result, with_causes};
@@ -56,19 +56,17 @@ pub async fn copy(global: &Global, args: Copy) -> Result<Exit> {
     let mut export = Export::from(&source);
     if let Some(hub) = connection.hub().await? {
         let known = connection.ranges(&hub).await?;
-        let is_known = |id: &PartitionId| known.of(id).is_some();
-        let unknown = export.partitions.iter().map(|partition| &partition.id).filter(|id| !is_known(id));
-        for partition in unknown {
+        for partition in export.partitions.iter().map(|partition| &partition.id).filter(|id| known.of(id).is_none()) {
             note(format_args!("note: partition {partition} is left out: the event hub does not have it"));
         }
-        export.partitions.retain(|partition| is_known(&partition.id));
+        export.partitions.retain(|partition| known.of(&partition.id).is_some());
     }
     let reset = Reset::to(export.into()).with_keep_existing(!args.overwrite);
     let task = Task { reset, partitions: args.selection.partitions, permission: args.permission };
     let case = case.to_string();
     let destination =
         [("--consumer-group", group.name()), ("--container", container), ("--blob-name-case", case.as_str())];
-    connection.global = connection.global.clone().redirected(&destination);
+    connection.global = connection.global.clone().with_options(&destination);
     set(&connection, &operator, task).await
 }
 
@@ -80,7 +78,7 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
     let operator = connection.operator().await?;
     let reset = Reset::to(target(&args.target, &operator).await?).with_keep_existing(true);
     let hub = connection.hub().await?;
-    let plan = planned(hub.as_ref(), &operator, limited(reset, args.selection.partitions)).await?;
+    let plan = plan_reset(hub.as_ref(), &operator, limit_to_partitions(reset, args.selection.partitions)).await?;
     let output = Output::new(global);
     if !args.execute {
         Results::dry_run().show(&plan, output)?;
@@ -106,25 +104,24 @@ pub async fn init(global: &Global, args: Init) -> Result<Exit> {
 }
 
 async fn target(target: &Target, operator: &Operator) -> Result<ResetTarget> {
-    let start = |start| Ok(ResetTarget::Start(start));
     match target {
-        Target { to_earliest: true, .. } => start(StartPosition::Earliest),
-        Target { to_latest: true, .. } => start(StartPosition::Latest),
-        Target { to_datetime: Some(time), .. } => enqueued_after(*time),
+        Target { to_earliest: true, .. } => Ok(ResetTarget::Start(StartPosition::Earliest)),
+        Target { to_latest: true, .. } => Ok(ResetTarget::Start(StartPosition::Latest)),
+        Target { to_datetime: Some(time), .. } => start_after_time(*time),
         Target { by_duration: Some(duration), .. } => {
             let now = operator.read().await?.describe(None).taken_at;
             let duration = time::Duration::try_from(*duration).unwrap_or(time::Duration::MAX);
-            enqueued_after(now.checked_sub(duration).unwrap_or(OffsetDateTime::UNIX_EPOCH))
+            start_after_time(now.checked_sub(duration).unwrap_or(OffsetDateTime::UNIX_EPOCH))
         }
         Target { shift_by: Some(events), .. } => Ok(ResetTarget::ShiftBy(*events)),
-        Target { to_sequence: Some(number), .. } => start(StartPosition::AfterSequenceNumber(*number)),
-        Target { to_offset: Some(offset), .. } => start(StartPosition::AfterOffset(offset.clone())),
+        Target { to_sequence: Some(number), .. } => Ok(ResetTarget::Start(StartPosition::AfterSequenceNumber(*number))),
+        Target { to_offset: Some(offset), .. } => Ok(ResetTarget::Start(StartPosition::AfterOffset(offset.clone()))),
         Target { from_file: Some(file), .. } => positions::read(file).map(Into::into),
         _ => Ok(ResetTarget::Current),
     }
 }
 
-fn enqueued_after(time: OffsetDateTime) -> Result<ResetTarget> {
+fn start_after_time(time: OffsetDateTime) -> Result<ResetTarget> {
     if time <= OffsetDateTime::UNIX_EPOCH {
         return Err(Failure::usage("no event was enqueued before 1970: use --to-earliest"));
     }

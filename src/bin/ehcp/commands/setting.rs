@@ -17,8 +17,8 @@ use crate::connection::Connection;
 use crate::exit::{Exit, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
 use crate::progress::Progress;
-use crate::safety::{self, Allowed, Backup, back_up, check_live, dry_run, exit_of, interrupted};
-use crate::text::{self, Partitions, count, or_empty, quoted};
+use crate::safety::{self, Allowed, Backup, back_up, check_live, dry_run, exit_of, wait_for_interrupt};
+use crate::text::{self, Partitions, count, or_empty, quote_word};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -42,7 +42,7 @@ pub struct Task {
 pub async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result<Exit> {
     let Task { reset, partitions, permission } = task;
     let hub = connection.hub().await?;
-    let plan = planned(hub.as_ref(), operator, limited(reset, partitions)).await?;
+    let plan = plan_reset(hub.as_ref(), operator, limit_to_partitions(reset, partitions)).await?;
     let output = Output::new(&connection.global);
     let work = Work { connection, operator, hub: hub.as_ref(), plan: &plan, permission: &permission };
     work.run(Ok(()), |results| results.show(&plan, output)).await
@@ -89,14 +89,14 @@ impl Work<'_> {
     }
 }
 
-pub fn limited(reset: Reset, partitions: Option<Partitions>) -> Reset {
+pub fn limit_to_partitions(reset: Reset, partitions: Option<Partitions>) -> Reset {
     match partitions {
         Some(Partitions(partitions)) => reset.with_partitions(partitions),
         None => reset,
     }
 }
 
-pub async fn planned(hub: Option<&EventHubSource>, operator: &Operator, reset: Reset) -> Result<Plan> {
+pub async fn plan_reset(hub: Option<&EventHubSource>, operator: &Operator, reset: Reset) -> Result<Plan> {
     let _progress = Progress::spinner("looking up the positions");
     match hub {
         Some(hub) => Ok(operator.plan(hub, &reset).await?),
@@ -125,10 +125,10 @@ async fn execute(plan: &Plan, operator: &Operator, permission: &Permission) -> R
         .with_allow_foreign(permission.force)
         .with_settle(permission.settle);
     let progress = Progress::of("setting checkpoints", plan.writes().count());
-    let mut outcomes = pin!(plan.execute(operator, &options, interrupted()).await?);
+    let mut outcomes = pin!(plan.execute(operator, &options, wait_for_interrupt()).await?);
     let mut results = Results::default();
     while let Some((partition, outcome)) = outcomes.next().await {
-        results.add(partition, OneResult::of(&outcome));
+        results.add(partition, OneResult::from_outcome(&outcome));
         progress.done_one();
     }
     Ok(results)
@@ -166,7 +166,7 @@ impl OneResult {
         Self { text, exit: Exit::Failed, is_done: true }
     }
 
-    fn of(outcome: &ResetOutcome) -> Self {
+    fn from_outcome(outcome: &ResetOutcome) -> Self {
         match outcome {
             ResetOutcome::Done => Self::done(),
             ResetOutcome::NotDone(NotDone::Failed(error)) => Self::failed(&with_causes(error)),
@@ -206,7 +206,7 @@ impl Results {
         let mut table = Table::new(if self.dry_run { &COLUMNS[..COLUMNS.len() - 1] } else { COLUMNS });
         for row in &rows {
             let PlannedChange { partition, owner, from, to, delta, .. } = row.change;
-            table.toned(
+            table.add_row_in_tone(
                 [
                     partition.to_string(),
                     or_empty(owner.as_ref().map(|owner| &owner.id)),
@@ -264,17 +264,18 @@ impl Row<'_> {
 /// Shows the commands that bring the checkpoints back.
 fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, results: &Results, backup: &Backup) {
     let global = &connection.global;
-    let saved = || backup.group.partitions.iter().filter(|partition| partition.checkpoint.is_some());
-    let moved: Vec<_> = saved().filter(|partition| results.is_done(&partition.id)).collect();
+    let mut saved: Vec<_> = backup.group.partitions.iter().collect();
+    saved.retain(|partition| partition.checkpoint.is_some());
+    let moved: Vec<_> = saved.iter().copied().filter(|partition| results.is_done(&partition.id)).collect();
     if !moved.is_empty() {
         let mut words = vec!["import", "--from"];
-        let file = quoted(&backup.file.to_string_lossy());
+        let file = quote_word(&backup.file.to_string_lossy());
         words.extend([file.as_str(), "--overwrite"]);
         if moved.iter().any(|partition| is_outside(partition)) {
             words.push("--unclamped");
         }
         let partitions = text::ranges(moved.iter().map(|partition| &partition.id));
-        if moved.len() < saved().count() {
+        if moved.len() < saved.len() {
             words.extend(["-p", &partitions]);
         }
         words.push("--execute");
@@ -286,8 +287,9 @@ fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, resu
         }
         safety::show_undo(global, backup.case(), &words.join(" "));
     }
-    let is_new = |id: &&PartitionId| results.is_done(id) && saved().all(|partition| partition.id != **id);
-    show_deletion(global, backup.case(), plan.writes().map(|change| &change.partition).filter(is_new).collect());
+    let mut created: Vec<_> = plan.writes().map(|change| &change.partition).collect();
+    created.retain(|id| results.is_done(id) && saved.iter().all(|partition| partition.id != **id));
+    show_deletion(global, backup.case(), created);
 }
 
 /// Shows the command that deletes checkpoints that did not exist.

@@ -46,7 +46,8 @@ pub async fn run(global: &Global, watch: &Watch) -> Result<Exit> {
 async fn lines(connection: Connection, watch: &Watch) -> Result<Exit> {
     let watcher = Watcher::connect(connection, Pace { hub: watch.looks.hub_interval }).await?;
     let mut looks = pin!(watcher.looks(watch.looks.interval).take(watch.count.map_or(usize::MAX, NonZeroUsize::get)));
-    let (mut history, mut exit) = (History::default(), Exit::Done);
+    let mut history = History::default();
+    let mut exit = Exit::Done;
     while let Some(seen) = looks.next().await {
         match seen.look {
             Ok(look) => {
@@ -66,7 +67,7 @@ async fn lines(connection: Connection, watch: &Watch) -> Result<Exit> {
 
 fn line(history: &mut History, look: Look) -> Result<String> {
     let changes = history.add(look.group, look.is_hub_read);
-    let Some(Watched { schema, group, rates, .. }) = history.watched() else { return Ok(String::new()) };
+    let Some(Watched { schema, group, rates, .. }) = history.everything() else { return Ok(String::new()) };
     let hub_failure = look.hub_failure.as_deref();
     json(serde_json::to_string(&Line { schema, group, rates, changes: &changes, hub_failure }))
 }

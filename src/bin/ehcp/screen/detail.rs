@@ -4,7 +4,7 @@ use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::admin::{CheckpointDescription, OwnerDescription, PartitionDescription};
 use time::OffsetDateTime;
 
-use super::figures::{clock, grouped, rate, sparkline};
+use super::figures::{clock, group_digits, rate, sparkline};
 use super::row::{Row, last_hour};
 use super::state::{OtherNameCase, State};
 use crate::text::{ago, short, time as date};
@@ -47,7 +47,7 @@ fn owner(row: &Row<'_>, now: OffsetDateTime) -> Vec<String> {
     ];
     lines.extend(since.map(|since| field("since", date(since))));
     lines.extend(epoch.map(|epoch| field("epoch", epoch.to_string())));
-    lines.extend(load.map(|load| field("load", grouped(load))));
+    lines.extend(load.map(|load| field("load", group_digits(load))));
     lines.extend(handoff_to.as_ref().map(|to| field("requested by", to.as_str())));
     lines
 }
@@ -55,7 +55,7 @@ fn owner(row: &Row<'_>, now: OffsetDateTime) -> Vec<String> {
 fn checkpoint(checkpoint: Option<&CheckpointDescription>, now: OffsetDateTime) -> Vec<String> {
     let Some(checkpoint) = checkpoint else { return vec![field("checkpoint", "-")] };
     let position = &checkpoint.position;
-    let number = position.sequence_number.map_or_else(|| "no sequence number".to_owned(), grouped);
+    let number = position.sequence_number.map_or_else(|| "no sequence number".to_owned(), group_digits);
     let offset = position.offset.as_deref().unwrap_or("none");
     let initial = if checkpoint.initial { ", before any event was processed" } else { "" };
     let by = checkpoint.owner.as_ref().map(|owner| format!(" by {owner}")).unwrap_or_default();
@@ -69,16 +69,16 @@ fn checkpoint(checkpoint: Option<&CheckpointDescription>, now: OffsetDateTime) -
 fn events(row: &Row<'_>, now: OffsetDateTime) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(hub) = &row.partition.hub {
-        let last = hub.last.map_or_else(|| "none".to_owned(), grouped);
+        let last = hub.last.map_or_else(|| "none".to_owned(), group_digits);
         let offset = hub.last_offset.as_deref().map(|offset| format!(", offset {offset}")).unwrap_or_default();
         let enqueued = hub.last_enqueued_at.map(|at| format!(", enqueued {} ago", ago(now, at))).unwrap_or_default();
-        lines.push(field("events", format!("first {}, last {last}{offset}{enqueued}", grouped(hub.first))));
+        lines.push(field("events", format!("first {}, last {last}{offset}{enqueued}", group_digits(hub.first))));
     }
     let behind = row.behind().map(|behind| format!(", the next event was enqueued {behind} ago"));
     let behind = behind.filter(|_| row.partition.lag.events.is_some_and(|events| events > 0)).unwrap_or_default();
     lines.push(field("lag", format!("{}{behind}", row.partition.lag)));
-    let shown = |events: Option<f64>| events.map_or_else(|| "-".to_owned(), rate);
-    let (processed, enqueued) = (shown(row.rates.processed), shown(row.rates.enqueued));
+    let processed = row.rates.processed.map_or_else(|| "-".to_owned(), rate);
+    let enqueued = row.rates.enqueued.map_or_else(|| "-".to_owned(), rate);
     lines.push(field("events per s", format!("{processed} processed, {enqueued} enqueued")));
     lines
 }
@@ -93,7 +93,7 @@ fn other_name_case(state: &State, partition: &PartitionDescription) -> String {
             let other = group.partition(&partition.id);
             let owner = other.and_then(|other| other.owner.as_ref()).map_or("-", |owner| owner.id.as_str());
             let number = other.and_then(|other| other.checkpoint.as_ref()?.position.sequence_number);
-            let number = number.map_or_else(|| "-".to_owned(), grouped);
+            let number = number.map_or_else(|| "-".to_owned(), group_digits);
             let case = group.group.blob_name_case;
             format!("{case} names at {}: owner {owner}, checkpoint {number}", clock(group.taken_at))
         }
@@ -103,7 +103,7 @@ fn other_name_case(state: &State, partition: &PartitionDescription) -> String {
 
 fn checkpoints(state: &State, partition: &PartitionDescription) -> impl Iterator<Item = String> {
     state.history.checkpoints(&partition.id).rev().map(|seen| {
-        let number = seen.sequence_number.map_or_else(|| "-".to_owned(), grouped);
+        let number = seen.sequence_number.map_or_else(|| "-".to_owned(), group_digits);
         let offset = seen.offset.as_deref().unwrap_or("-");
         let owner = seen.owner.as_ref().map_or("-", OwnerId::as_str);
         format!("  {}  {number:>15}  offset {offset}  {owner}", clock(seen.updated))

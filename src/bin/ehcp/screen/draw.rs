@@ -24,8 +24,15 @@ const PART_OF_EVENTS: u16 = 4;
 
 /// Draws the screen.
 pub fn draw(frame: &mut Frame<'_>, state: &State) -> Drawn {
-    let (area, theme) = (frame.area(), Theme { colors: state.settings.colors });
-    let headline = headline_lines(state, area.width);
+    let area = frame.area();
+    let theme = Theme { colors: state.settings.colors };
+    let headline = match (state.group(), state.now()) {
+        (Some(group), Some(now)) => {
+            let parts = headline::parts(group, &state.history, now);
+            headline::lines(&parts, usize::from(area.width)).into_iter().map(Line::from).collect()
+        }
+        _ => vec![Line::from("ehcp watch")],
+    };
     let notices = notices(state, area.width, theme);
     let [top, middle, bottom, keys] = Layout::vertical([
         Constraint::Max(height(headline.len())),
@@ -37,7 +44,14 @@ pub fn draw(frame: &mut Frame<'_>, state: &State) -> Drawn {
     frame.render_widget(Paragraph::new(headline).style(Style::new().add_modifier(Modifier::BOLD)), top);
     let drawn = draw_middle(frame, state, middle, theme);
     draw_notices(frame, notices, bottom);
-    frame.render_widget(Paragraph::new(key_line(state)).style(Style::new().add_modifier(Modifier::DIM)), keys);
+    let key_line = if state.is_typing {
+        format!("filter: {}_  enter keeps it, Esc removes it", state.filter)
+    } else if state.view == View::Partitions {
+        KEYS.to_owned()
+    } else {
+        KEYS_OF_TEXT.to_owned()
+    };
+    frame.render_widget(Paragraph::new(key_line).style(Style::new().add_modifier(Modifier::DIM)), keys);
     drawn
 }
 
@@ -63,12 +77,6 @@ fn height(lines: usize) -> u16 {
     u16::try_from(lines).unwrap_or(u16::MAX)
 }
 
-fn headline_lines(state: &State, width: u16) -> Vec<Line<'static>> {
-    let (Some(group), Some(now)) = (state.group(), state.now()) else { return vec![Line::from("ehcp watch")] };
-    let parts = headline::parts(group, &state.history, now);
-    headline::lines(&parts, usize::from(width)).into_iter().map(Line::from).collect()
-}
-
 /// Returns what is to be said above the keys, and how many lines that has.
 fn notices(state: &State, width: u16, theme: Theme) -> Vec<(Paragraph<'static>, u16)> {
     let failures = state.failures().into_iter().map(|failure| (failure, Tone::Bad));
@@ -88,13 +96,6 @@ fn draw_notices(frame: &mut Frame<'_>, notices: Vec<(Paragraph<'static>, u16)>, 
         frame.render_widget(notice, Rect { y: top, height, ..area });
         top += height;
     }
-}
-
-fn key_line(state: &State) -> String {
-    if state.is_typing {
-        return format!("filter: {}_  enter keeps it, Esc removes it", state.filter);
-    }
-    if state.view == View::Partitions { KEYS.to_owned() } else { KEYS_OF_TEXT.to_owned() }
 }
 
 fn draw_middle(frame: &mut Frame<'_>, state: &State, area: Rect, theme: Theme) -> Drawn {
@@ -138,7 +139,7 @@ fn draw_group(frame: &mut Frame<'_>, state: &State, area: Rect, theme: Theme) ->
 
 /// Returns which rows are shown.
 fn summary(state: &State, rows: &[Row<'_>], page: usize) -> String {
-    let first = first_row(state.selected(rows).unwrap_or_default(), rows.len(), page);
+    let first = first_row(state.selection_place(rows).unwrap_or_default(), rows.len(), page);
     let last = (first + page).min(rows.len());
     let mut parts = vec![format!("rows {}-{last} of {}", (first + 1).min(last), rows.len())];
     parts.push(format!("sorted by {}", state.sort.text()));
@@ -157,20 +158,23 @@ fn first_row(selected: usize, rows: usize, page: usize) -> usize {
 fn draw_table(frame: &mut Frame<'_>, state: &State, rows: &[Row<'_>], area: Rect, theme: Theme) -> usize {
     let page = usize::from(area.height.saturating_sub(1));
     let Some(now) = state.now() else { return page };
-    let selected = state.selected(rows).unwrap_or_default();
+    let selected = state.selection_place(rows).unwrap_or_default();
     let first = first_row(selected, rows.len(), page);
     let shown = &rows[first..(first + page).min(rows.len())];
     // Rows that are not shown count, so that scrolling changes no column.
-    let width_of = |column: Column| {
-        let widths = rows.iter().map(|row| row.cell(column, &state.history, now).chars().count());
+    let widths = Column::ALL.iter().map(|column| {
+        let widths = rows.iter().map(|row| row.cell(*column, &state.history, now).chars().count());
         let longest = widths.max().unwrap_or_default();
-        height(longest.max(column.title().len()))
-    };
-    let widths: BTreeMap<_, _> = Column::ALL.iter().map(|column| (*column, width_of(*column))).collect();
+        (*column, height(longest.max(column.title().len())))
+    });
+    let widths: BTreeMap<_, _> = widths.collect();
     let columns = fitting(|column| widths[&column], area.width);
-    let header = columns.iter().map(|column| aligned(*column, column.title()));
+    let header = columns.iter().map(|column| align_cell(*column, column.title()));
     let body = shown.iter().map(|row| {
-        let cells = columns.iter().map(|column| aligned(*column, or_dash(&row.cell(*column, &state.history, now))));
+        let cells = columns.iter().map(|column| {
+            let text = row.cell(*column, &state.history, now);
+            align_cell(*column, if text.is_empty() { "-" } else { &text })
+        });
         TableRow::new(cells).style(theme.style(row.condition.tone()))
     });
     let table = Table::new(body, columns.iter().map(|column| Constraint::Length(widths[column])))
@@ -182,11 +186,7 @@ fn draw_table(frame: &mut Frame<'_>, state: &State, rows: &[Row<'_>], area: Rect
     page
 }
 
-fn aligned(column: Column, text: &str) -> Cell<'static> {
+fn align_cell(column: Column, text: &str) -> Cell<'static> {
     let alignment = if column.is_number() { Alignment::Right } else { Alignment::Left };
     Cell::from(Text::from(printable(text)).alignment(alignment))
-}
-
-fn or_dash(cell: &str) -> &str {
-    if cell.is_empty() { "-" } else { cell }
 }

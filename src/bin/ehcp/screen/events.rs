@@ -2,7 +2,7 @@
 
 use eventhubs_checkpoint::OwnerId;
 
-use super::figures::{clock, grouped};
+use super::figures::{clock, group_digits};
 use crate::output::Tone;
 use crate::watching::{Change, ChangeKind};
 
@@ -28,8 +28,8 @@ pub fn text(change: &Change) -> String {
 
 fn numbers(change: &Change) -> String {
     match change.checkpoints {
-        Some((Some(from), Some(to))) => format!(" from {} to {}", grouped(from), grouped(to)),
-        Some((Some(from), None)) => format!("; it was {}", grouped(from)),
+        Some((Some(from), Some(to))) => format!(" from {} to {}", group_digits(from), group_digits(to)),
+        Some((Some(from), None)) => format!("; it was {}", group_digits(from)),
         _ => String::new(),
     }
 }

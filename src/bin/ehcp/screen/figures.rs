@@ -12,7 +12,7 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 const BAR: usize = 8;
 
 /// Returns a number with groups of three digits.
-pub fn grouped(number: impl Display) -> String {
+pub fn group_digits(number: impl Display) -> String {
     let text = format!("{number}");
     let (sign, digits) = text.split_at(text.find(|letter: char| letter.is_ascii_digit()).unwrap_or_default());
     let mut grouped = sign.to_owned();
@@ -27,7 +27,7 @@ pub fn grouped(number: impl Display) -> String {
 
 /// Returns events per second: whole ones, or one decimal of a small number.
 pub fn rate(rate: f64) -> String {
-    if rate.abs() < 9.95 && rate != 0.0 { format!("{rate:.1}") } else { grouped(format!("{:.0}", rate + 0.0)) }
+    if rate.abs() < 9.95 && rate != 0.0 { format!("{rate:.1}") } else { group_digits(format!("{:.0}", rate + 0.0)) }
 }
 
 /// Returns a number of seconds in its largest unit; with one decimal if there are few.
@@ -54,13 +54,14 @@ pub fn bar(left: Duration, whole: Duration) -> String {
 /// Returns a line of bars, one per value, relative to the greatest one.
 pub fn sparkline(values: &[Option<u64>]) -> String {
     let greatest = values.iter().flatten().max().copied().unwrap_or_default();
-    let level = |value: u64| {
+    let bars = values.iter().map(|value| {
+        let Some(value) = value else { return ' ' };
         let top = u64::try_from(LEVELS.len() - 1).unwrap_or_default();
-        let level = u128::from(value) * u128::from(top);
+        let level = u128::from(*value) * u128::from(top);
         let level = level.div_ceil(u128::from(greatest.max(1)));
         LEVELS[usize::try_from(level).unwrap_or_default().min(LEVELS.len() - 1)]
-    };
-    values.iter().map(|value| value.map_or(' ', level)).collect()
+    });
+    bars.collect()
 }
 
 /// Returns the end of a text, which distinguishes the instances of an application, in at most this many characters.
@@ -80,7 +81,7 @@ mod tests {
     #[test]
     fn numbers_are_grouped() {
         for (number, expected) in [(0, "0"), (999, "999"), (1000, "1,000"), (-1_234_567, "-1,234,567"), (-1, "-1")] {
-            assert_eq!(grouped(number), expected);
+            assert_eq!(group_digits(number), expected);
         }
     }
 

@@ -3,7 +3,7 @@
 use eventhubs_checkpoint::admin::GroupDescription;
 use time::OffsetDateTime;
 
-use super::figures::{clock, grouped, rate, seconds};
+use super::figures::{clock, group_digits, rate, seconds};
 use crate::text::count;
 use crate::watching::History;
 
@@ -11,7 +11,8 @@ const BETWEEN: &str = "   ";
 
 /// Returns what the headline says, part by part.
 pub fn parts(group: &GroupDescription, history: &History, now: OffsetDateTime) -> Vec<String> {
-    let (summary, partitions) = (&group.group, group.partitions.len());
+    let summary = &group.group;
+    let partitions = group.partitions.len();
     let owned = partitions.saturating_sub(summary.unowned);
     vec![
         format!("{} / {}", summary.event_hub, summary.consumer_group),
@@ -29,12 +30,12 @@ fn lag(group: &GroupDescription, history: &History) -> String {
     let Some(events) = group.group.lag.events else { return "lag unknown".to_owned() };
     let rates = group.partitions.iter().map(|partition| history.rates(partition));
     let trend = rates.map(|rates| Some(rates.enqueued? - rates.processed?)).sum::<Option<f64>>();
-    format!("lag {}{}", grouped(events), trend.map(|trend| shown_trend(events, trend)).unwrap_or_default())
+    format!("lag {}{}", group_digits(events), trend.map(|trend| format_trend(events, trend)).unwrap_or_default())
 }
 
 /// Returns how fast the lag changes, and when it would be gone.
 #[expect(clippy::cast_precision_loss, reason = "an estimate has two digits")]
-fn shown_trend(events: u64, trend: f64) -> String {
+fn format_trend(events: u64, trend: f64) -> String {
     match rate(trend) {
         _ if events == 0 => String::new(),
         steady if steady == "0" => " (steady)".to_owned(),
@@ -70,7 +71,7 @@ mod tests {
             (12_480, 0.0, " (steady)"),
             (0, -3.0, ""),
         ] {
-            assert_eq!(shown_trend(events, trend), expected);
+            assert_eq!(format_trend(events, trend), expected);
         }
     }
 

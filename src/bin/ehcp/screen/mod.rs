@@ -36,7 +36,7 @@ use crate::args::{Global, Watch};
 use crate::connection::Connection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::has_colored_screen;
-use crate::safety::{asked_to_stop, save};
+use crate::safety::{save, wait_for_stop_signal};
 use crate::watching::{Pace, Seen, Watcher};
 
 /// How often ages and remaining times are shown again.
@@ -79,8 +79,11 @@ struct Shown<'a> {
 
 impl Shown<'_> {
     async fn run(mut self, screen: &mut Screen, looks: impl Stream<Item = Seen>) -> Result<()> {
-        let (mut looks, mut events, mut stop) = (pin!(looks), EventStream::new(), pin!(asked_to_stop()));
-        let (mut ticks, mut looked_at) = (interval(TICK), Instant::now());
+        let mut looks = pin!(looks);
+        let mut events = EventStream::new();
+        let mut stop = pin!(wait_for_stop_signal());
+        let mut ticks = interval(TICK);
+        let mut looked_at = Instant::now();
         loop {
             let drawn = screen.draw(&self.state)?;
             self.state.on_drawn(drawn);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
 
-use super::figures::grouped;
+use super::figures::group_digits;
 use super::state::State;
-use crate::text::{count, quoted, short};
+use crate::text::{count, quote_word, short};
 
 const KEYS: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit"),
@@ -49,9 +49,9 @@ fn table(rows: &[(&str, &str)]) -> impl Iterator<Item = String> {
 fn cost(state: &State) -> Vec<String> {
     let interval = state.settings.interval;
     let storage = state.storage_requests.map(|requests| {
-        let (requests_of, an_hour) = (small(requests), per_hour(requests, interval));
-        let every = duration(interval);
-        format!("  storage: {} every {every}, {} an hour", count(requests_of, "list request"), grouped(an_hour))
+        let of_a_look = count(usize::try_from(requests).unwrap_or(usize::MAX), "list request");
+        let an_hour = group_digits(per_hour(requests, interval));
+        format!("  storage: {of_a_look} every {}, {an_hour} an hour", duration(interval))
     });
     let hub = state.settings.hub_interval.zip(state.group()).map(|(interval, group)| {
         let requests = group.partitions.len() + 1;
@@ -60,15 +60,11 @@ fn cost(state: &State) -> Vec<String> {
         format!(
             "  event hub: {} every {every}, {} an hour, without events",
             count(requests, "request"),
-            grouped(an_hour)
+            group_digits(an_hour)
         )
     });
     let advice = "  --interval and --hub-interval change that".to_owned();
     storage.into_iter().chain(hub).chain([advice]).collect()
-}
-
-fn small(number: u64) -> usize {
-    usize::try_from(number).unwrap_or(usize::MAX)
 }
 
 fn per_hour(requests: u64, interval: Duration) -> u128 {
@@ -81,7 +77,7 @@ fn duration(interval: Duration) -> String {
 
 /// Returns the commands that would reset a partition, as dry runs.
 pub fn reset(state: &State, partition: &PartitionId) -> Vec<String> {
-    let partition = quoted(partition.as_str());
+    let partition = quote_word(partition.as_str());
     let command = |to: &str| {
         let options = state.settings.given.iter().map(String::as_str);
         let words: Vec<_> = ["  ehcp reset -p", &partition, to].into_iter().chain(options).collect();

@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::columns::Column;
 use super::condition::{Condition, Facts};
-use super::figures::{bar, end_of, grouped, rate, seconds, sparkline};
+use super::figures::{bar, end_of, group_digits, rate, seconds, sparkline};
 use crate::text::{ago, or_empty, short};
 use crate::watching::{History, Rates, Slot};
 
@@ -46,7 +46,7 @@ impl<'a> Row<'a> {
         Self { partition, rates, behind_at_least, lease, condition }
     }
 
-    pub fn updated(&self) -> Option<OffsetDateTime> {
+    pub fn checkpoint_updated_at(&self) -> Option<OffsetDateTime> {
         self.partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated)
     }
 
@@ -70,12 +70,12 @@ impl<'a> Row<'a> {
             Column::Lease => {
                 or_empty(self.lease.map(|(left, whole)| format!("{} {:>4}", bar(left, whole), short(left))))
             }
-            Column::Sequence => or_empty(number.map(grouped)),
-            Column::Last => or_empty(self.partition.hub.as_ref().and_then(|hub| hub.last).map(grouped)),
-            Column::Lag => or_empty(self.partition.lag.events.map(grouped)),
+            Column::Sequence => or_empty(number.map(group_digits)),
+            Column::Last => or_empty(self.partition.hub.as_ref().and_then(|hub| hub.last).map(group_digits)),
+            Column::Lag => or_empty(self.partition.lag.events.map(group_digits)),
             Column::Rate => or_empty(self.rates.processed.map(rate)),
             Column::Behind => or_empty(self.behind()),
-            Column::Updated => or_empty(self.updated().map(|updated| ago(now, updated))),
+            Column::Updated => or_empty(self.checkpoint_updated_at().map(|updated| ago(now, updated))),
             Column::State => self.condition.text().to_owned(),
             Column::Hour => sparkline(&last_hour(history.slots(&self.partition.id), now, PART_OF_HOUR, HOUR)),
         }

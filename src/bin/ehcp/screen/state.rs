@@ -232,26 +232,26 @@ impl State {
             Sort::Rate => {
                 rows.sort_by(|a, b| b.rates.processed.unwrap_or(-1.0).total_cmp(&a.rates.processed.unwrap_or(-1.0)));
             }
-            Sort::Updated => rows.sort_by_key(Row::updated),
+            Sort::Updated => rows.sort_by_key(Row::checkpoint_updated_at),
         }
         rows
     }
 
     /// Returns the place of the selected row: the first one if the selected partition is not there.
-    pub fn selected(&self, rows: &[Row<'_>]) -> Option<usize> {
+    pub fn selection_place(&self, rows: &[Row<'_>]) -> Option<usize> {
         let place = rows.iter().position(|row| Some(&row.partition.id) == self.selected.as_ref());
         place.or_else(|| (!rows.is_empty()).then_some(0))
     }
 
     pub fn selected_partition(&self) -> Option<PartitionId> {
         let rows = self.rows();
-        self.selected(&rows).map(|place| rows[place].partition.id.clone())
+        self.selection_place(&rows).map(|place| rows[place].partition.id.clone())
     }
 
     /// Selects the row that this function returns for the place of the selected row and of the last one.
     pub fn select(&mut self, place: impl FnOnce(usize, usize) -> usize) {
         let rows = self.rows();
-        let Some(selected) = self.selected(&rows) else { return };
+        let Some(selected) = self.selection_place(&rows) else { return };
         let last = rows.len() - 1;
         self.selected = Some(rows[place(selected, last).min(last)].partition.id.clone());
     }

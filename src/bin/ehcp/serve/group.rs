@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::admin::{GroupState, GroupSummary};
+use eventhubs_checkpoint::admin::GroupState;
 use eventhubs_checkpoint::source::Lag;
 use eventhubs_checkpoint::store::{RequestCounts, StorageOperation, StorageOutcome};
 use serde::Serialize;
@@ -111,7 +111,7 @@ impl WatchedGroup {
     }
 
     /// Adds a look. Returns what a reader needs who has everything up to the look before.
-    pub fn looked(&self, look: Look, requests: RequestCounts) -> Option<String> {
+    pub fn add_look(&self, look: Look, requests: RequestCounts) -> Option<String> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         let changes = state.history.add(look.group, look.is_hub_read).len();
         let watching = &mut state.watching;
@@ -119,13 +119,14 @@ impl WatchedGroup {
         watching.looks += 1;
         watching.requests = requests;
         watching.storage_failure = None;
-        (watching.hub_failure, watching.hub_failures) = (look.hub_failure, look.hub_failures);
+        watching.hub_failure = look.hub_failure;
+        watching.hub_failures = look.hub_failures;
         watching.is_hub_stale = look.is_hub_stale;
         self.json(state.history.latest(changes), &state.watching)
     }
 
     /// Notes that a look failed. Returns what readers need to know.
-    pub fn failed(&self, failure: String) -> Option<String> {
+    pub fn add_failure(&self, failure: String) -> Option<String> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.watching.storage_failure = Some(failure);
         state.watching.failures += 1;
@@ -139,19 +140,18 @@ impl WatchedGroup {
 
     /// Returns everything as JSON.
     pub fn everything(&self) -> Option<String> {
-        self.with(|state| self.json(state.history.watched(), &state.watching))
+        self.with(|state| self.json(state.history.everything(), &state.watching))
     }
 
-    pub fn listed(&self) -> Listed {
+    pub fn list_entry(&self) -> Listed {
         self.with(|State { history, watching }| {
             let group = history.last();
-            let of = |field: fn(&GroupSummary) -> usize| group.map(|group| field(&group.group));
             Listed {
                 name: self.name.to_string(),
                 state: group.map(|group| group.group.state),
-                members: of(|group| group.members),
+                members: group.map(|group| group.group.members),
                 partitions: group.map(|group| group.partitions.len()),
-                unowned: of(|group| group.unowned),
+                unowned: group.map(|group| group.group.unowned),
                 lag: group.map(|group| group.group.lag),
                 taken_at: group.map(|group| group.taken_at),
                 storage_failure: watching.storage_failure.clone(),
@@ -162,7 +162,7 @@ impl WatchedGroup {
 
     /// The values come from serializable types, so there is always a text.
     fn json(&self, watched: Option<Watched<'_>>, watching: &Watching) -> Option<String> {
-        serde_json::to_string(&Shown { name: &self.name, watched, watching: watching.shown() }).ok()
+        serde_json::to_string(&Shown { name: &self.name, watched, watching: watching.to_document() }).ok()
     }
 }
 
@@ -172,7 +172,7 @@ impl Watching {
         self.storage_failure.clone().or_else(|| self.hub_failure.clone())
     }
 
-    fn shown(&self) -> ShownWatching<'_> {
+    fn to_document(&self) -> ShownWatching<'_> {
         ShownWatching {
             looks: self.looks,
             looked_s_ago: self.looked.map(|looked| looked.elapsed().as_secs_f64()),
@@ -188,10 +188,9 @@ impl Watching {
     /// Returns the requests to the storage, by operation and outcome.
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
         let counts = StorageOperation::ALL.iter().flat_map(|operation| {
-            let of = |outcome| self.requests.of(*operation, outcome);
-            let row =
-                StorageOutcome::ALL.iter().map(move |outcome| (operation.as_str(), outcome.as_str(), of(*outcome)));
-            row.collect::<Vec<_>>()
+            StorageOutcome::ALL
+                .iter()
+                .map(|outcome| (operation.as_str(), outcome.as_str(), self.requests.of(*operation, *outcome)))
         });
         counts.filter(|(_, _, count)| *count > 0)
     }

@@ -88,7 +88,7 @@ impl Groups {
             replaced.handle.abort();
         }
         drop(groups);
-        self.changed();
+        self.publish_list();
     }
 
     /// Stops to watch a group.
@@ -96,11 +96,11 @@ impl Groups {
         let removed = self.watched.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if let Some(task) = removed {
             task.handle.abort();
-            self.changed();
+            self.publish_list();
         }
     }
 
-    pub fn discovered(&self, failure: Option<String>) {
+    pub fn note_discovery(&self, failure: Option<String>) {
         let mut discovery = self.discovery.write().unwrap_or_else(PoisonError::into_inner);
         let before = discovery.take();
         let is_new = before.as_ref().is_none_or(|before| before.failure != failure);
@@ -109,7 +109,7 @@ impl Groups {
         *discovery = Some(Discovery { succeeded, failure });
         drop(discovery);
         if is_new {
-            self.changed();
+            self.publish_list();
         }
     }
 
@@ -122,7 +122,7 @@ impl Groups {
             schema: "ehcp.watched-groups/1",
             interval_s: self.interval.as_secs_f64(),
             hub_interval_s: self.hub_interval.as_secs_f64(),
-            groups: self.all().iter().map(|group| group.listed()).collect(),
+            groups: self.all().iter().map(|group| group.list_entry()).collect(),
             failure: self.discovery().and_then(|discovery| discovery.failure),
         }
     }
@@ -139,7 +139,7 @@ impl Groups {
         self.messages.subscribe()
     }
 
-    fn changed(&self) {
+    fn publish_list(&self) {
         self.publish("groups", None, serde_json::to_string(&self.list()).ok());
     }
 }

@@ -25,9 +25,9 @@ pub fn problem(name: &str, state: &State, now: Instant, interval: Duration) -> O
 
 /// Returns why groups are not found, or nothing.
 pub fn discovery_problem(discovery: &Discovery, now: Instant) -> Option<String> {
-    let is_late = |succeeded| now.duration_since(succeeded) > LATE_DISCOVERY;
     let failure = discovery.failure.as_deref()?;
-    discovery.succeeded.is_none_or(is_late).then(|| format!("the groups cannot be listed: {failure}"))
+    let is_late = discovery.succeeded.is_none_or(|succeeded| now.duration_since(succeeded) > LATE_DISCOVERY);
+    is_late.then(|| format!("the groups cannot be listed: {failure}"))
 }
 
 #[cfg(test)]
@@ -52,7 +52,7 @@ mod tests {
     async fn a_group_without_a_look_is_a_problem() {
         let group = group();
         assert_eq!(problem_of(&group, INTERVAL).as_deref(), Some("ns/hub/g: no look for 0 s"));
-        group.failed("no container".to_owned());
+        group.add_failure("no container".to_owned());
         advance(Duration::from_secs(5)).await;
         assert_eq!(problem_of(&group, INTERVAL).as_deref(), Some("ns/hub/g: no look for 5 s: no container"));
     }

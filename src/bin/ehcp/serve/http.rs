@@ -81,9 +81,12 @@ fn messages(receiver: Receiver<Message>, name: Option<String>) -> impl Stream<It
     stream::unfold((receiver, name), async |(mut receiver, name)| {
         loop {
             let event = match receiver.recv().await {
-                Ok(message) if is_for(&message, name.as_deref()) => {
+                Ok(message)
+                    if message.group.as_deref().zip(name.as_deref()).is_none_or(|(one, other)| one == other) =>
+                {
                     Event::default().event(message.kind).data(&*message.data)
                 }
+                // It is about another group.
                 Ok(_) => continue,
                 // The page loads everything again.
                 Err(RecvError::Lagged(_)) => Event::default().event("missed").data("{}"),
@@ -94,13 +97,10 @@ fn messages(receiver: Receiver<Message>, name: Option<String>) -> impl Stream<It
     })
 }
 
-fn is_for(message: &Message, name: Option<&str>) -> bool {
-    message.group.as_deref().zip(name).is_none_or(|(group, name)| group == name)
-}
-
 /// Responds with 200 if each group was looked at recently.
 async fn healthz(State(site): State<Site>) -> Response {
-    let (now, interval) = (Instant::now(), site.groups.interval);
+    let now = Instant::now();
+    let interval = site.groups.interval;
     let discovery = site.groups.discovery().and_then(|discovery| health::discovery_problem(&discovery, now));
     let groups = site.groups.all();
     let looks =

@@ -12,7 +12,7 @@ use eventhubs_checkpoint::admin::PartitionDescription;
 use metrics::{Label, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::group::{State, WatchedGroup, Watching};
+use super::group::{State, WatchedGroup};
 use crate::watching::History;
 
 const LAG: &str = "eventhubs_checkpoint_lag_events";
@@ -57,26 +57,22 @@ fn of_group(group: &ConsumerGroup, State { history, watching }: &State) {
         Label::new("event_hub", group.event_hub().to_owned()),
         Label::new("consumer_group", group.name().to_owned()),
     ];
-    of_watcher(&labels, watching);
+    counter!(FAILURES, labels.to_vec()).absolute(watching.failures + watching.hub_failures);
+    for (operation, outcome, requests) in watching.requests() {
+        let labels = with_label(&with_label(&labels, "operation", operation), "outcome", outcome);
+        counter!(REQUESTS, labels).absolute(requests);
+    }
     let Some(look) = history.last() else { return };
     gauge!(LOOKED, labels.to_vec()).set(look.taken_at.unix_timestamp_nanos() as f64 / 1e9);
     gauge!(MEMBERS, labels.to_vec()).set(look.members.len() as f64);
     let mut states = BTreeMap::<_, u32>::new();
     for partition in &look.partitions {
         *states.entry(partition.state.as_str()).or_default() += 1;
-        let labels = with(&labels, "partition", partition.id.as_str());
+        let labels = with_label(&labels, "partition", partition.id.as_str());
         of_partition(&labels, partition, history, watching.is_hub_stale);
     }
     for (state, partitions) in states {
-        gauge!(PARTITIONS, with(&labels, "state", state)).set(f64::from(partitions));
-    }
-}
-
-fn of_watcher(labels: &[Label], watching: &Watching) {
-    counter!(FAILURES, labels.to_vec()).absolute(watching.failures + watching.hub_failures);
-    for (operation, outcome, requests) in watching.requests() {
-        let labels = with(&with(labels, "operation", operation), "outcome", outcome);
-        counter!(REQUESTS, labels).absolute(requests);
+        gauge!(PARTITIONS, with_label(&labels, "state", state)).set(f64::from(partitions));
     }
 }
 
@@ -97,11 +93,11 @@ fn of_partition(labels: &[Label], partition: &PartitionDescription, history: &Hi
         }
     }
     if let Some(owner) = partition.owner.as_ref().filter(|_| partition.state.is_live()) {
-        gauge!(OWNER, with(labels, "owner_id", owner.id.as_str())).set(1.0);
+        gauge!(OWNER, with_label(labels, "owner_id", owner.id.as_str())).set(1.0);
     }
 }
 
-fn with(labels: &[Label], name: &'static str, value: &str) -> Vec<Label> {
+fn with_label(labels: &[Label], name: &'static str, value: &str) -> Vec<Label> {
     let added = Label::new(name, value.to_owned());
     labels.iter().cloned().chain([added]).collect()
 }

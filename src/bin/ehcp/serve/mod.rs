@@ -22,7 +22,7 @@ use crate::args::{Global, Serve};
 use crate::connection::{Connection, StorageConnection};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::note;
-use crate::safety::asked_to_stop;
+use crate::safety::wait_for_stop_signal;
 
 /// How long responses may take that were being sent when a signal came.
 const LAST_RESPONSES: Duration = Duration::from_secs(2);
@@ -33,7 +33,7 @@ pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
     if serve.all {
         // Fails at once if a setting is missing.
         StorageConnection::resolve(global)?;
-        groups.discovered(Some("there was no listing yet".to_owned()));
+        groups.note_discovery(Some("there was no listing yet".to_owned()));
         tokio::spawn(poller::discover(groups.clone(), global.clone()));
     } else {
         for target in targets(global, serve)? {
@@ -49,7 +49,7 @@ pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
     let (stop, stopped) = watch::channel(false);
     let routes = http::routes(groups, address.ip().is_loopback(), stopped.clone());
     tokio::spawn(async move {
-        asked_to_stop().await;
+        wait_for_stop_signal().await;
         // Streams of events end, too.
         stop.send_replace(true);
     });
@@ -71,9 +71,8 @@ fn targets(global: &Global, serve: &Serve) -> Result<Vec<poller::Target>> {
     });
     let mut named: Vec<_> = named.collect();
     // Blob names ignore case, so both would be one group.
-    let name_of = |global: &Global| global.settings.consumer_group.as_deref().map(str::to_lowercase);
-    named.sort_by_key(name_of);
-    named.dedup_by_key(|global| name_of(global));
+    named.sort_by_key(|global| global.settings.consumer_group.as_deref().map(str::to_lowercase));
+    named.dedup_by_key(|global| global.settings.consumer_group.as_deref().map(str::to_lowercase));
     let globals = if named.is_empty() { vec![global.clone()] } else { named };
     globals.into_iter().map(|global| Ok(poller::Target::Named(Connection::resolve(&global)?.group, global))).collect()
 }

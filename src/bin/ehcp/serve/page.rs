@@ -9,7 +9,8 @@ pub const PAGE: &str = include_str!("page.html");
 
 /// Returns the policy of the page: its own script and style, and this server's data.
 pub fn content_security_policy() -> String {
-    let (script, style) = (hash(PAGE, "script"), hash(PAGE, "style"));
+    let script = hash(PAGE, "script");
+    let style = hash(PAGE, "style");
     format!(
         "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; \
          base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

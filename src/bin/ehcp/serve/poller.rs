@@ -56,12 +56,13 @@ pub fn start(groups: &Arc<Groups>, target: Target) -> Result<()> {
 async fn watch(groups: Arc<Groups>, group: Arc<WatchedGroup>, target: Target) {
     let mut ticks = interval(groups.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut watcher, mut reported) = (None, None);
+    let mut watcher = None;
+    let mut reported = None;
     loop {
         ticks.tick().await;
         let message = match look(&mut watcher, &groups, &target, &group).await {
             Ok(message) => message,
-            Err(failure) => group.failed(failure.to_string()),
+            Err(failure) => group.add_failure(failure.to_string()),
         };
         let failure = group.with(|state| state.watching.failure());
         if failure != reported {
@@ -85,7 +86,7 @@ async fn look(
         watcher.insert(Watcher::connect(target.connection()?, Pace { hub: groups.hub_interval }).await?)
     };
     let look = watcher.look().await?;
-    Ok(group.looked(look, watcher.request_counts()))
+    Ok(group.add_look(look, watcher.request_counts()))
 }
 
 /// Watches all groups in the container, also those that are added later.
@@ -96,7 +97,7 @@ pub async fn discover(groups: Arc<Groups>, global: Global) {
             Err(failure) => Some(failure.to_string()),
         };
         let pause = if failure.is_some() { DISCOVERY_RETRY } else { DISCOVERY };
-        groups.discovered(failure);
+        groups.note_discovery(failure);
         sleep(pause).await;
     }
 }

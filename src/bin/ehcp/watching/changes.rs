@@ -1,6 +1,6 @@
 //! What changed in a group between two looks: pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription, Sdk};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
@@ -62,33 +62,37 @@ pub struct Change {
 /// A partition that only the second look shows had no record before. One that only the first look shows did not change:
 /// without the event hub, the looks show the partitions that have a record.
 pub fn between(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
-    let (before_at, at) = (before.taken_at, after.taken_at);
+    let before_at = before.taken_at;
+    let at = after.taken_at;
     let by_id: BTreeMap<_, _> = before.partitions.iter().map(|partition| (&partition.id, partition)).collect();
-    let mut changes = members(before, after);
+    let mut changes = member_changes(before, after);
     for partition in &after.partitions {
         let before = by_id.get(&partition.id).copied();
-        changes.extend(ownership(before, partition, (before_at, at)));
-        changes.extend(before.and_then(|before| checkpoint(before, partition, at)));
+        changes.extend(ownership_change(before, partition, (before_at, at)));
+        changes.extend(before.and_then(|before| checkpoint_change(before, partition, at)));
     }
     changes
 }
 
-fn members(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
-    let has = |group: &GroupDescription, id: &OwnerId| group.members.iter().any(|member| member.id == *id);
-    let change = |kind, from, to| Change { at: after.taken_at, kind, partition: None, from, to, checkpoints: None };
-    let left = before.members.iter().map(|member| &member.id).filter(|id| !has(after, id));
-    let joined = after.members.iter().map(|member| &member.id).filter(|id| !has(before, id));
-    let left = left.map(|id| change(ChangeKind::Left, Some(id.clone()), None));
-    left.chain(joined.map(|id| change(ChangeKind::Joined, None, Some(id.clone())))).collect()
+fn member_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
+    let ids_before: BTreeSet<_> = before.members.iter().map(|member| &member.id).collect();
+    let ids_after: BTreeSet<_> = after.members.iter().map(|member| &member.id).collect();
+    let left = ids_before.difference(&ids_after).map(|id| (ChangeKind::Left, Some((*id).clone()), None));
+    let joined = ids_after.difference(&ids_before).map(|id| (ChangeKind::Joined, None, Some((*id).clone())));
+    let changes = left.chain(joined);
+    changes
+        .map(|(kind, from, to)| Change { at: after.taken_at, kind, partition: None, from, to, checkpoints: None })
+        .collect()
 }
 
-fn ownership(
+fn ownership_change(
     before: Option<&PartitionDescription>,
     after: &PartitionDescription,
     (before_at, at): (OffsetDateTime, OffsetDateTime),
 ) -> Option<Change> {
     let state = before.map_or(OwnershipState::Unowned, |before| before.state);
-    let (from, to) = (before.and_then(live_owner), live_owner(after));
+    let from = before.and_then(live_owner);
+    let to = live_owner(after);
     // The record of an expired owner still names it.
     let last = before.and_then(|before| before.owner.as_ref());
     let kind = match (from, to) {
@@ -131,9 +135,13 @@ fn live_owner(partition: &PartitionDescription) -> Option<&OwnerId> {
     partition.owner.as_ref().filter(|_| partition.state.is_live()).map(|owner| &owner.id)
 }
 
-fn checkpoint(before: &PartitionDescription, after: &PartitionDescription, at: OffsetDateTime) -> Option<Change> {
-    let number = |partition: &PartitionDescription| partition.checkpoint.as_ref()?.position.sequence_number;
-    let (from, to) = (number(before), number(after));
+fn checkpoint_change(
+    before: &PartitionDescription,
+    after: &PartitionDescription,
+    at: OffsetDateTime,
+) -> Option<Change> {
+    let from = before.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
+    let to = after.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
     let by = after.checkpoint.as_ref().and_then(|checkpoint| checkpoint.owner.as_ref());
     let is_by_operator = by.is_some_and(|by| by.as_str().starts_with(OPERATOR));
     let kind = match (from, to) {

@@ -110,7 +110,7 @@ impl History {
 
     /// Returns the checkpoints of a partition that were seen, the latest one last.
     pub fn checkpoints(&self, partition: &PartitionId) -> impl DoubleEndedIterator<Item = &RecordedCheckpoint> {
-        self.partitions.get(partition).into_iter().flat_map(PartitionHistory::recorded)
+        self.partitions.get(partition).into_iter().flat_map(PartitionHistory::recorded_checkpoints)
     }
 
     /// Returns how many seconds at least the event after the checkpoint has waited: since the first look, if it was
@@ -126,7 +126,7 @@ impl History {
     }
 
     /// Returns everything, if there was a look.
-    pub fn watched(&self) -> Option<Watched<'_>> {
+    pub fn everything(&self) -> Option<Watched<'_>> {
         self.since(usize::MAX, self.changes.len())
     }
 
@@ -144,13 +144,12 @@ impl History {
             partitions: &last.partitions,
             members: &last.members,
         };
-        let histories = || self.partitions.iter();
         Some(Watched {
             schema: "ehcp.watch/1",
             group,
             rates: last.partitions.iter().map(|partition| (&partition.id, self.rates(partition))).collect(),
-            history: histories().map(|(id, history)| (id, tail(history.slots(), parts))).collect(),
-            spans: histories().map(|(id, history)| (id, tail(history.spans(), parts))).collect(),
+            history: self.partitions.iter().map(|(id, history)| (id, tail(history.slots(), parts))).collect(),
+            spans: self.partitions.iter().map(|(id, history)| (id, tail(history.spans(), parts))).collect(),
             changes: tail(&self.changes, changes),
         })
     }

@@ -34,13 +34,12 @@ pub struct HubReader {
 
 impl HubReader {
     pub fn new(connection: Arc<Connection>, interval: Duration) -> Self {
-        let (due, reading) = (Instant::now(), JoinSet::new());
         Self {
             connection,
             interval,
-            due,
+            due: Instant::now(),
             source: None,
-            reading,
+            reading: JoinSet::new(),
             ranges: None,
             failure: None,
             has_read: false,
@@ -63,9 +62,9 @@ impl HubReader {
         let limit = if self.has_read { WAIT } else { Duration::MAX };
         match timeout(limit, self.reading.join_next()).await {
             Ok(Some(ended)) => {
-                let failed = |error: &dyn std::fmt::Display| (None, Err(Failure::failed(error.to_string())));
-                let (source, read) = ended.unwrap_or_else(|error| failed(&error));
-                (self.source, self.has_read) = (source, true);
+                let (source, read) = ended.unwrap_or_else(|error| (None, Err(Failure::failed(error.to_string()))));
+                self.source = source;
+                self.has_read = true;
                 self.keep(read)
             }
             Ok(None) | Err(_) => false,
@@ -75,7 +74,9 @@ impl HubReader {
     fn keep(&mut self, read: Result<HubRanges>) -> bool {
         match read {
             Ok(ranges) => {
-                (self.ranges, self.failure, self.read_at) = (Some(ranges), None, Some(Instant::now()));
+                self.ranges = Some(ranges);
+                self.failure = None;
+                self.read_at = Some(Instant::now());
                 true
             }
             Err(failure) => {
@@ -114,7 +115,7 @@ async fn read(
 ) -> (Option<EventHubSource>, Result<HubRanges>) {
     let source = match source {
         Some(source) => source,
-        None => match connection.needed_hub().await {
+        None => match connection.require_hub().await {
             Ok(source) => source,
             Err(failure) => return (None, Err(failure)),
         },

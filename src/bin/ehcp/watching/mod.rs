@@ -72,7 +72,8 @@ impl Watcher {
         let is_hub_read = self.hub.refresh().await;
         let group = records.describe(self.hub.ranges());
         let hub_failure = self.hub.failure().map(str::to_owned);
-        let (hub_failures, is_hub_stale) = (self.hub.failures(), self.hub.is_stale());
+        let hub_failures = self.hub.failures();
+        let is_hub_stale = self.hub.is_stale();
         Ok(Look { group, is_hub_read, hub_failure, hub_failures, is_hub_stale })
     }
 

@@ -134,7 +134,7 @@ impl PartitionHistory {
     }
 
     /// Returns the checkpoints that were seen, the latest one last.
-    pub fn recorded(&self) -> &VecDeque<RecordedCheckpoint> {
+    pub fn recorded_checkpoints(&self) -> &VecDeque<RecordedCheckpoint> {
         &self.recorded
     }
 

@@ -1,18 +1,27 @@
-//! Parses a page of List Blobs.
+//! Parses a page of List Blobs, and logs the blobs that are not usable.
 //!
 //! Format: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>.
 
-mod draft;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{HashMap, HashSet};
+use std::sync::{LazyLock, Mutex};
+
+use memchr::memmem::Finder;
+use percent_encoding::percent_decode_str;
 use quick_xml::Reader;
 use quick_xml::escape::resolve_xml_entity;
 use quick_xml::events::{BytesRef, BytesStart, Event};
+use time::OffsetDateTime;
 
-use self::draft::{Draft, end_of_properties};
-use super::unusable::Unusable;
-use crate::blob::{Blob, BlobContent, ResponseInfo};
+use super::headers::parse_http_date;
+use crate::blob::{Blob, BlobContent, ETag, Metadata, ResponseInfo};
+use crate::telemetry;
+use crate::util::lock;
+
+/// The most blobs that are logged per listing.
+const MOST_LOGGED: usize = 10;
 
 /// A blob in a listing of Azure has about this many bytes. A wrong number costs memory or time, nothing else.
 const USUAL_BLOB_BYTES: usize = 800;
@@ -56,11 +65,11 @@ pub(super) fn parse_page(body: &[u8], detail: Detail, response: ResponseInfo) ->
     let page = Page { blobs, ..Page::default() };
     let mut parser = Parser { reader: Reader::from_reader(body), text: String::new(), detail, page, response };
     while let Some(root) = parser.next_child()? {
-        if root.is("EnumerationResults") {
-            parser.results(&root)?;
+        if root.has_name("EnumerationResults") {
+            parser.parse_results(&root)?;
             return Ok(parser.page);
         }
-        parser.skip(&root)?;
+        parser.skip_element(&root)?;
     }
     Err(PageError::Truncated)
 }
@@ -101,80 +110,77 @@ impl<'a> Parser<'a> {
         if parent.is_empty { Ok(None) } else { self.next_child() }
     }
 
-    fn skip(&mut self, element: &Element<'a>) -> Result<(), PageError> {
+    fn skip_element(&mut self, element: &Element<'a>) -> Result<(), PageError> {
         if !element.is_empty {
             self.reader.read_to_end(element.start.name())?;
         }
         Ok(())
     }
 
-    fn results(&mut self, results: &Element<'a>) -> Result<(), PageError> {
+    fn parse_results(&mut self, results: &Element<'a>) -> Result<(), PageError> {
         while let Some(child) = self.next_in(results)? {
-            if child.is("Blobs") {
-                self.blobs(&child)?;
-            } else if child.is("NextMarker") {
+            if child.has_name("Blobs") {
+                self.parse_blobs(&child)?;
+            } else if child.has_name("NextMarker") {
                 let marker = self.text_of(&child)?;
                 self.page.next_marker = (!marker.is_empty()).then(|| marker.to_owned());
             } else {
-                self.skip(&child)?;
+                self.skip_element(&child)?;
             }
         }
         Ok(())
     }
 
-    fn blobs(&mut self, blobs: &Element<'a>) -> Result<(), PageError> {
+    fn parse_blobs(&mut self, blobs: &Element<'a>) -> Result<(), PageError> {
         while let Some(child) = self.next_in(blobs)? {
-            if child.is("Blob") {
-                let draft = self.blob(&child)?;
-                self.add(draft);
+            if child.has_name("Blob") {
+                let draft = self.parse_blob(&child)?;
+                self.add_blob(draft);
             } else {
-                self.skip(&child)?;
+                self.skip_element(&child)?;
             }
         }
         Ok(())
     }
 
-    fn add(&mut self, draft: Draft) {
+    fn add_blob(&mut self, draft: Draft) {
         if self.detail == Detail::Content {
-            self.page.contents.push(draft.content());
+            self.page.contents.push(BlobContent::new(draft.decode_name(), draft.size, draft.is_leased));
         }
-        match draft.finish(self.response) {
+        match draft.into_blob(self.response) {
             Ok(blob) => self.page.blobs.push(blob),
             Err(unusable) => self.page.unusable.push(unusable),
         }
     }
 
-    fn blob(&mut self, blob: &Element<'a>) -> Result<Draft, PageError> {
+    fn parse_blob(&mut self, blob: &Element<'a>) -> Result<Draft, PageError> {
         let mut draft = Draft::default();
         while let Some(child) = self.next_in(blob)? {
-            if child.is("Name") {
-                draft.name_is_encoded = child.is_encoded();
+            if child.has_name("Name") {
+                // Names with characters that XML cannot represent are percent-encoded.
+                let encoded = child.start.try_get_attribute("Encoded").ok().flatten();
+                draft.name_is_encoded = encoded.is_some_and(|encoded| encoded.value.eq_ignore_ascii_case("true"));
                 draft.name = self.text_of(&child)?.to_owned();
-            } else if child.is("Properties") {
-                self.properties(&child, &mut draft)?;
-            } else if child.is("Metadata") {
-                self.metadata(&child, &mut draft)?;
+            } else if child.has_name("Properties") {
+                self.parse_properties(&child, &mut draft)?;
+            } else if child.has_name("Metadata") {
+                while let Some(pair) = self.next_in(&child)? {
+                    draft.metadata.insert(pair.start.name().as_ref(), self.text_of(&pair)?);
+                }
             } else {
-                self.skip(&child)?;
+                self.skip_element(&child)?;
             }
         }
         Ok(draft)
     }
 
-    fn properties(&mut self, properties: &Element<'a>, draft: &mut Draft) -> Result<(), PageError> {
+    fn parse_properties(&mut self, properties: &Element<'a>, draft: &mut Draft) -> Result<(), PageError> {
         while let Some(child) = self.next_in(properties)? {
             draft.set_property(child.start.name().as_ref(), self.text_of(&child)?);
             if self.detail == Detail::Version && draft.has_version() {
                 let rest = *self.reader.get_ref();
                 *self.reader.get_mut() = &rest[end_of_properties(rest).ok_or(PageError::Truncated)?..];
             }
-        }
-        Ok(())
-    }
-
-    fn metadata(&mut self, metadata: &Element<'a>, draft: &mut Draft) -> Result<(), PageError> {
-        while let Some(child) = self.next_in(metadata)? {
-            draft.metadata.insert(child.start.name().as_ref(), self.text_of(&child)?);
         }
         Ok(())
     }
@@ -212,13 +218,93 @@ impl<'a> Parser<'a> {
 }
 
 impl Element<'_> {
-    fn is(&self, name: &str) -> bool {
+    fn has_name(&self, name: &str) -> bool {
         self.start.name().as_ref() == name
     }
+}
 
-    /// Names with characters that XML cannot represent are percent-encoded.
-    fn is_encoded(&self) -> bool {
-        let attribute = self.start.try_get_attribute("Encoded").ok().flatten();
-        attribute.is_some_and(|attribute| attribute.value.eq_ignore_ascii_case("true"))
+/// What was read of a blob.
+#[derive(Debug, Default)]
+struct Draft {
+    name: String,
+    /// The name has characters that XML cannot represent, and is percent-encoded.
+    name_is_encoded: bool,
+    metadata: Metadata,
+    etag: Option<ETag>,
+    last_modified: Option<OffsetDateTime>,
+    size: u64,
+    is_leased: bool,
+}
+
+impl Draft {
+    /// Sets a property, if it is one of those that are used.
+    fn set_property(&mut self, property: &str, text: &str) {
+        match property {
+            "Etag" => self.etag = (!text.is_empty()).then(|| ETag::new(text)),
+            "Last-Modified" => self.last_modified = parse_http_date(text),
+            // A size that cannot be read is too large for every reader.
+            "Content-Length" => self.size = text.trim().parse().unwrap_or(u64::MAX),
+            // A lease that is being broken is active until it ends.
+            "LeaseState" => self.is_leased = matches!(text.trim(), "leased" | "breaking"),
+            _ => {}
+        }
+    }
+
+    /// Returns whether the properties of the version are read.
+    fn has_version(&self) -> bool {
+        self.etag.is_some() && self.last_modified.is_some()
+    }
+
+    fn decode_name(&self) -> String {
+        if self.name_is_encoded {
+            percent_decode_str(&self.name).decode_utf8_lossy().into_owned()
+        } else {
+            self.name.clone()
+        }
+    }
+
+    /// Returns the blob. A blob without a version is unusable.
+    fn into_blob(self, response: ResponseInfo) -> Result<Blob, Unusable> {
+        let name = self.decode_name();
+        match (self.etag, self.last_modified) {
+            (Some(etag), Some(last_modified)) => {
+                Ok(Blob { name, metadata: self.metadata, etag, last_modified, response })
+            }
+            (etag, _) => Err(Unusable { name, etag }),
+        }
+    }
+}
+
+/// Returns where the end tag of the properties starts. Most of a page is properties that are not used.
+fn end_of_properties(text: &[u8]) -> Option<usize> {
+    static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("</Properties>"));
+    END.find(text)
+}
+
+/// A blob without a usable date, or without an ETag. All versions without an ETag count as one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Unusable {
+    pub(super) name: String,
+    pub(super) etag: Option<ETag>,
+}
+
+/// The blobs that were logged, by the prefix of the listing. The size is bounded: each listing replaces the findings of
+/// the previous one with the same prefix, and a listing without unusable blobs removes them.
+#[derive(Debug, Default)]
+pub(super) struct UnusableLog(Mutex<HashMap<String, HashSet<Unusable>>>);
+
+impl UnusableLog {
+    /// Logs the blobs that the last listing with this prefix did not contain.
+    pub(super) fn log_new(&self, prefix: &str, found: HashSet<Unusable>) {
+        let mut reported = lock(&self.0);
+        let last = reported.remove(prefix).unwrap_or_default();
+        let new: Vec<_> = found.difference(&last).collect();
+        new.iter().take(MOST_LOGGED).for_each(|blob| telemetry::unusable_blob(&blob.name));
+        if new.len() > MOST_LOGGED {
+            telemetry::unusable_blobs_not_logged(new.len() - MOST_LOGGED);
+        }
+        if !found.is_empty() {
+            reported.insert(prefix.to_owned(), found);
+        }
     }
 }

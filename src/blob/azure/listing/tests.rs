@@ -4,7 +4,6 @@ use time::macros::datetime;
 use tokio::time::Instant;
 
 use super::*;
-use crate::blob::Metadata;
 
 fn response() -> ResponseInfo {
     ResponseInfo { server_time: datetime!(2026-11-20 12:00:00 UTC), received_at: Instant::now() }
@@ -205,7 +204,7 @@ mod differential {
         let blobs = results.named("Blobs").flat_map(|blobs| blobs.named("Blob"));
         let (mut usable, mut unusable) = (Vec::new(), Vec::new());
         for blob in blobs {
-            match draft(blob).finish(*RESPONSE) {
+            match draft(blob).into_blob(*RESPONSE) {
                 Ok(blob) => usable.push(blob),
                 Err(blob) => unusable.push(blob),
             }
@@ -217,7 +216,8 @@ mod differential {
     fn draft(blob: &Node) -> Draft {
         let mut draft = Draft::default();
         if let Some(name) = blob.last("Name") {
-            (draft.name, draft.name_is_encoded) = (name.text.clone(), name.encoded);
+            draft.name = name.text.clone();
+            draft.name_is_encoded = name.encoded;
         }
         // The parser reads no more properties once it has both that are used.
         for properties in blob.named("Properties") {

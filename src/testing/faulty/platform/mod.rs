@@ -89,7 +89,7 @@ use crate::blob::{
     validate_blob_name,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::lock::lock;
+use crate::util::lock;
 
 /// The default maximum difference of a front end's clock. Together with the whole seconds of `Date` and
 /// `Last-Modified`, it is what [`LeaseDurations::GRACE`](crate::LeaseDurations::GRACE) allows for.

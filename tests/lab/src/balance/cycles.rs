@@ -37,7 +37,7 @@ fn check(case: &Cycle) {
 fn check_strategy(case: &Cycle, name: &str, strategy: LoadBalancingStrategy, expected: usize, seed: u64) {
     let (view, policy) = (view(&case.layout, case.this), Policy { strategy, ..Policy::default() });
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(seed));
-    invariants::check(&view, &policy, &plan).unwrap();
+    invariants::check_plan(&view, &policy, &plan).unwrap();
     let claimed: BTreeSet<_> = plan.claim.iter().map(index).collect();
     let context = format!("{name}, seed {seed}: {claimed:?}");
     assert_eq!(claimed.len(), expected, "{context}");

@@ -94,7 +94,7 @@ impl Group {
             group.join(Policy { strategy: strategy.clone(), ..Policy::default() });
         }
         group.settle();
-        invariants::fair(partitions, &group.counts()).unwrap();
+        invariants::check_fairness(partitions, &group.counts()).unwrap();
         group
     }
 
@@ -203,7 +203,7 @@ impl Group {
         let view = self.view(member);
         let policy = &self.members[member].policy;
         let plan = plan(&view, policy, &mut self.rng);
-        invariants::check(&view, policy, &plan).unwrap();
+        invariants::check_plan(&view, policy, &plan).unwrap();
         plan
     }
 

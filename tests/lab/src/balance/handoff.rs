@@ -115,6 +115,6 @@ fn mixed_groups_settle_with_the_fewest_moves() {
         send_heartbeats(&mut group);
         let fewest = invariants::fewest_moves(23, &group.counts());
         assert_eq!(moved(&mut group, Group::round).len(), fewest, "seed {seed}");
-        invariants::fair(23, &group.counts()).unwrap();
+        invariants::check_fairness(23, &group.counts()).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::invariants::check;
+use crate::invariants::check_plan;
 
 /// One letter per partition. `.` unowned, `_` released, `m` this instance, `o` this instance's record that it does not
 /// run, `X` an expired owner; any other letter is a live owner.
@@ -39,7 +39,7 @@ fn view_of(layout: &str) -> View<'static> {
 
 fn checked(view: &View<'_>, policy: &Policy) -> Plan {
     let plan = plan(view, policy, &mut StdRng::seed_from_u64(1));
-    check(view, policy, &plan).unwrap();
+    check_plan(view, policy, &plan).unwrap();
     plan
 }
 

@@ -111,7 +111,7 @@ fn taken(group: &[Partition], this: usize, without: Without) -> BTreeSet<Partiti
     let policy = Policy { strategy: LoadBalancingStrategy::Greedy, ..Policy::default() };
     let Plan { claim, .. } = plan(&view, &policy, &mut StdRng::seed_from_u64(1));
     let reserved =
-        |id: &PartitionId| view.record(id).is_some_and(|seen| seen.record.handoff_to == Some(this.owner.clone()));
+        |id: &PartitionId| view.record_of(id).is_some_and(|seen| seen.record.handoff_to == Some(this.owner.clone()));
     claim.into_iter().map(|planned| planned.partition).filter(|id| !reserved(id)).collect()
 }
 

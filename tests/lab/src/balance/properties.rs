@@ -155,7 +155,7 @@ impl World {
         let handed_over = self.hand_over(this);
         let view = self.view(this);
         let plan = plan(&view, policy, &mut self.rng);
-        invariants::check(&view, policy, &plan)?;
+        invariants::check_plan(&view, policy, &plan)?;
         Ok(Changes { handed_over, ..self.apply(this, &plan) })
     }
 
@@ -309,15 +309,15 @@ fn any_plan_for_any_view_is_safe_and_stable() {
         let policy = Policy { idle: some_below_share(&view, &policy, partitions), ..policy };
         let planned = || plan(&view, &policy, &mut StdRng::seed_from_u64(7));
         assert_eq!(planned(), planned(), "the same input gives the same plan");
-        invariants::check(&view, &policy, &planned())
+        invariants::check_plan(&view, &policy, &planned())
     });
 }
 
 /// Returns every second one of the owners that may count as idle; an odd number selects the others.
 fn some_below_share(view: &View<'_>, policy: &Policy, number: usize) -> BTreeSet<OwnerId> {
     let (mut idleness, second) = (Idleness::default(), Duration::from_secs(1));
-    idleness.note(view, policy, None, Duration::ZERO, second);
-    let below = idleness.note(view, policy, None, 2 * second, second);
+    idleness.record_view(view, policy, None, Duration::ZERO, second);
+    let below = idleness.record_view(view, policy, None, 2 * second, second);
     below
         .into_iter()
         .enumerate()
@@ -346,10 +346,11 @@ fn unowned_shares_of_idle_owners_go_to_the_others() {
                 for (this, idleness) in idleness.iter_mut().enumerate() {
                     let view = world.view(this);
                     let now = Duration::from_secs(10 * round);
-                    let idle = idleness.note(&view, &policy(BTreeSet::new()), None, now, Duration::from_secs(60));
+                    let idle =
+                        idleness.record_view(&view, &policy(BTreeSet::new()), None, now, Duration::from_secs(60));
                     let policy = policy(idle);
                     let plan = plan(&view, &policy, &mut world.rng);
-                    invariants::check(&view, &policy, &plan)?;
+                    invariants::check_plan(&view, &policy, &plan)?;
                     world.apply(this, &plan);
                 }
             }
@@ -373,7 +374,7 @@ fn by_number_groups_settle_with_the_fewest_moves() {
             let fewest = invariants::fewest_moves(partitions, &world.counts());
             let bound = invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
             let (_, moves) = world.settle(bound, |_| policy.clone())?;
-            invariants::fair(partitions, &world.counts())?;
+            invariants::check_fairness(partitions, &world.counts())?;
             assert_eq!(moves, fewest, "{policy:?}");
             assert!(world.slots.iter().all(|slot| matches!(slot, Slot::Held(_))));
             // The group stays settled for any random numbers.
@@ -396,7 +397,7 @@ fn by_number_unseen_owners_settle_within_the_bound() {
             // Operations in progress at the start complete first.
             let bound = 2 + invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
             world.settle(bound, |_| policy.clone())?;
-            invariants::fair(partitions, &world.counts())?;
+            invariants::check_fairness(partitions, &world.counts())?;
         }
         Ok(())
     });
@@ -413,7 +414,7 @@ fn joins_of_a_balanced_group_cause_the_fewest_moves() {
         let bound =
             invariants::rounds_to_settle(&LoadBalancingStrategy::Balanced, partitions, before + joining).unwrap();
         let (_, moves) = world.settle(bound, |_| Policy::default())?;
-        invariants::fair(partitions, &world.counts())?;
+        invariants::check_fairness(partitions, &world.counts())?;
         assert_eq!(moves, fewest);
         Ok(())
     });
@@ -434,7 +435,7 @@ fn heartbeats_ensure_the_fewest_moves_and_none_twice() {
             let fewest = invariants::fewest_moves(partitions, &world.counts());
             let bound = invariants::rounds_to_settle(&policy.strategy, partitions, crowd + joining).unwrap() + more;
             let (_, moves) = world.settle(bound, |_| policy.clone())?;
-            invariants::fair(partitions, &world.counts())?;
+            invariants::check_fairness(partitions, &world.counts())?;
             let changed = world.slots.iter().zip(&slots).filter(|(after, before)| after != before).count();
             assert_eq!((moves, changed), (fewest, fewest), "{policy:?}");
         }
@@ -457,7 +458,7 @@ fn groups_that_act_at_the_same_moment_settle_too() {
         let rounds = (0..100).take_while(|_| world.round_at_once(&policy) > 0).count();
         assert!(rounds < 100, "{strategy:?}: {:?}", world.counts());
         if matches!(strategy, LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy) {
-            invariants::fair(partitions, &world.counts())?;
+            invariants::check_fairness(partitions, &world.counts())?;
         }
         Ok(())
     });
@@ -469,7 +470,7 @@ fn the_largest_group_settles() {
         let mut world = World::any(2048, 300, rng);
         let bound = 2 + invariants::rounds_to_settle(&LoadBalancingStrategy::Greedy, 2048, 300).unwrap();
         world.settle(bound, |_| by(&LoadBalancingStrategy::Greedy))?;
-        invariants::fair(2048, &world.counts())
+        invariants::check_fairness(2048, &world.counts())
     });
 }
 
@@ -543,7 +544,7 @@ fn by_load_groups_settle_evenly_within_the_bound() {
         let bound = invariants::steals_to_settle(&world.view(0), &policy, threshold_percent);
         let (rounds, moves) = world.settle(usize::try_from(bound).unwrap().min(10_000), |_| policy.clone())?;
         assert!(moves as u128 <= bound && rounds <= moves, "{rounds} rounds, {moves} moves of {bound}");
-        invariants::even(&world.view(0), &policy, threshold_percent)?;
+        invariants::check_evenness(&world.view(0), &policy, threshold_percent)?;
         assert_eq!(world.round(&|_| policy.clone())?, Changes::default());
         Ok(())
     });
@@ -586,7 +587,7 @@ fn by_equal_loads_the_moves_are_the_fewest() {
         let fewest = invariants::fewest_moves(partitions, &world.counts());
         let policy = by(&LoadBalancingStrategy::Weighted { threshold_percent: 0 });
         let (_, moves) = world.settle(fewest, |_| policy.clone())?;
-        invariants::fair(partitions, &world.counts())?;
+        invariants::check_fairness(partitions, &world.counts())?;
         assert_eq!(moves, fewest);
         Ok(())
     });

@@ -42,9 +42,10 @@ impl Run {
         for this in &self.members {
             let seen = view(&layout.iter().collect::<String>(), *this);
             let plan = plan(&seen, &policy, rng);
-            invariants::check(&seen, &policy, &plan).unwrap();
+            invariants::check_plan(&seen, &policy, &plan).unwrap();
             for claim in plan.claim {
-                moves += usize::from(matches!(seen.owner(&claim.partition), Some(PartitionOwner::Other(_))));
+                moves +=
+                    usize::from(matches!(seen.owner_of_partition(&claim.partition), Some(PartitionOwner::Other(_))));
                 changes += 1;
                 layout[index(&claim)] = *this;
             }

@@ -37,7 +37,7 @@ fn check(case: &Static) {
     let policy = Policy { strategy: LoadBalancingStrategy::Static(case.assignment()), ..Policy::default() };
     let view = view(&case.start, 'a');
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(0));
-    invariants::check(&view, &policy, &plan).unwrap();
+    invariants::check_plan(&view, &policy, &plan).unwrap();
     assert_eq!(plan.claim.iter().map(index).collect::<BTreeSet<_>>(), case.claims);
     assert_eq!(plan.release, []);
 }

@@ -1,5 +1,5 @@
 //! How the balancer of an instance reacts: the reactions of the real
-//! [`State`](eventhubs_checkpoint::internal::balancer::State).
+//! [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState).
 //!
 //! Each reaction is computed once: [`Driven`] brings a fresh state into the [condition](Condition) of the instance,
 //! feeds it the [stimulus](Stimulus), and derives the [reaction](Reaction) from its actions and its snapshot.

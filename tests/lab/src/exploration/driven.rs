@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshot};
-use eventhubs_checkpoint::internal::balancer::{Action, Command, Done, Happened, Request, Settings, State};
+use eventhubs_checkpoint::internal::balancer::{
+    Action, BalancerState, Done, Happened, LoopCommand, LoopSettings, StorageRequest,
+};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
@@ -33,7 +35,7 @@ const OTHER_REQUESTER: &str = "also asking";
 
 /// A state, and what it has decided until now.
 pub(super) struct Driven {
-    state: State,
+    state: BalancerState,
     now: Duration,
     members: &'static [Member],
     this: Identity,
@@ -176,7 +178,7 @@ impl Driven {
     fn begun(members: &'static [Member], number: usize, hands_over: bool) -> Self {
         let this = members[number].identity();
         let config = BalancerConfig::default().with_handoff(hands_over);
-        let settings = Settings {
+        let settings = LoopSettings {
             this: this.clone(),
             lease_durations: members[number].lease_durations(),
             request_timeout: 5 * STEP,
@@ -187,7 +189,7 @@ impl Driven {
             config,
         };
         let mut begun = Self {
-            state: State::new(settings, StdRng::seed_from_u64(0)),
+            state: BalancerState::new(settings, StdRng::seed_from_u64(0)),
             now: LONG_AGO,
             members,
             this,
@@ -213,10 +215,10 @@ impl Driven {
             match action {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
                 Action::Emit(event) => self.note(&event),
-                Action::Request(Request::List) => self.lists = Some(Lists::Ownerships),
-                Action::Request(Request::ListHeartbeats) => self.lists = Some(Lists::Heartbeats),
-                Action::Request(Request::SendHeartbeat) => sends_heartbeat = true,
-                Action::Request(Request::EndHeartbeat { .. }) => withdraws = true,
+                Action::Request(StorageRequest::List) => self.lists = Some(Lists::Ownerships),
+                Action::Request(StorageRequest::ListHeartbeats) => self.lists = Some(Lists::Heartbeats),
+                Action::Request(StorageRequest::SendHeartbeat) => sends_heartbeat = true,
+                Action::Request(StorageRequest::EndHeartbeat { .. }) => withdraws = true,
                 Action::Request(request) => self.send(request),
                 Action::Replaced(_) | Action::Ended(_) | Action::Refused(..) => self.over = true,
                 Action::Measure { .. } | Action::Note(_) => {}
@@ -246,14 +248,14 @@ impl Driven {
         self.handing_over |= matches!(event, OwnershipEvent::HandoffReceived { .. });
     }
 
-    fn send(&mut self, request: Request) {
+    fn send(&mut self, request: StorageRequest) {
         let sent = match request {
-            Request::Claim(claim) if *claim.partition() != the_partition() => return,
-            Request::Claim(_) => Sent::Claim,
-            Request::Renew(lease) => Sent::Renew(lease),
-            Request::Release { .. } => Sent::Release,
-            Request::RequestHandoff(seen) if seen.partition == the_partition() => Sent::HandoffRequest(seen),
-            Request::PollHandoff { .. } => Sent::Poll,
+            StorageRequest::Claim(claim) if *claim.partition() != the_partition() => return,
+            StorageRequest::Claim(_) => Sent::Claim,
+            StorageRequest::Renew(lease) => Sent::Renew(lease),
+            StorageRequest::Release { .. } => Sent::Release,
+            StorageRequest::RequestHandoff(seen) if seen.partition == the_partition() => Sent::HandoffRequest(seen),
+            StorageRequest::PollHandoff { .. } => Sent::Poll,
             other => panic!("nothing led to {other:?}"),
         };
         let before = self.sent.replace(sent);
@@ -346,11 +348,11 @@ impl Driven {
             }
             Stimulus::Requested(requester) => self.requested(requester),
             Stimulus::Polled(chance) => self.polled(chance),
-            Stimulus::MarkedLost => command(self, Command::MarkLost { partition, epoch, by: None }),
+            Stimulus::MarkedLost => command(self, LoopCommand::MarkLost { partition, epoch, by: None }),
             Stimulus::Stopped { settled } => {
-                command(self, Command::Release { partition, epoch, cooldown: Duration::ZERO, settled });
+                command(self, LoopCommand::Release { partition, epoch, cooldown: Duration::ZERO, settled });
             }
-            Stimulus::ShutDown => command(self, Command::Shutdown),
+            Stimulus::ShutDown => command(self, LoopCommand::Shutdown),
             // The event hub does not have the partition for a moment.
             Stimulus::StopRequested => {
                 self.list(Vec::new(), Vec::new());

@@ -1,13 +1,13 @@
 //! An instance that requests a partition from another instance, and the response.
 //!
-//! Every poll of the record is evaluated by `rules::HandoffView`, `rules::requesting_handoff` and `rules::Handoff`, and
+//! Every poll of the record is evaluated by `rules::HandoffView`, `rules::decide_handoff_request` and `rules::Handoff`, and
 //! its result goes to the [balancer](super::balancer). The time of a timeout is a choice.
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::internal::rules::{
-    self, HandoffRequestOutcome, HandoffStatus, HandoffView, Next, requesting_handoff,
+    self, HandoffRequestOutcome, HandoffStatus, HandoffView, SettleStep, decide_handoff_request,
 };
 use eventhubs_checkpoint::store::OwnershipRecord;
 
@@ -64,24 +64,24 @@ impl Model {
         let ages = [Some(YOUNG), (self.expired(state) == Some(0)).then_some(old)];
         for age in ages.into_iter().flatten() {
             let looked = self.looked(state, number, &self.requester(victim), age);
-            let (what, next, event) = match requesting_handoff(looked, self.requester(victim).lease_duration()) {
-                Next::Write(under) => {
+            let (what, next, event) = match decide_handoff_request(looked, self.requester(victim).lease_duration()) {
+                SettleStep::Write(under) => {
                     let step = under.version().map(|under| HandoffStep::Requesting(under, erased));
                     let to =
                         state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
                     steps.add(actor, "reads: may request", to);
                     continue;
                 }
-                Next::Done(HandoffRequestOutcome::Requested(())) => {
+                SettleStep::Done(HandoffRequestOutcome::Requested(())) => {
                     ("reads: its request stands", RequestOutcome::Stands, Event::RequestStands)
                 }
-                Next::Done(HandoffRequestOutcome::LeaseTooOld) => {
+                SettleStep::Done(HandoffRequestOutcome::LeaseTooOld) => {
                     ("reads: too old to request", RequestOutcome::TooOld, Event::RequestTooLate)
                 }
-                Next::Done(HandoffRequestOutcome::Lost) => {
+                SettleStep::Done(HandoffRequestOutcome::Lost) => {
                     ("reads: not eligible", RequestOutcome::Lost, Event::MarkLost)
                 }
-                Next::Done(_) => ("reads: not eligible", RequestOutcome::Refused, Event::MarkLost),
+                SettleStep::Done(_) => ("reads: not eligible", RequestOutcome::Refused, Event::MarkLost),
             };
             let to = self.has_requested(state, number, erased, Some(next));
             steps.noted(actor, what, to, Notes::default().with(event));
@@ -227,7 +227,7 @@ impl Model {
         let members = self.scenario.members;
         let this = members[number].identity().owner;
         state.ownership.map(|record| {
-            let looked = HandoffView::at(&recorded(members, record.owner, record.keys), age, handoff, &this);
+            let looked = HandoffView::from_record(&recorded(members, record.owner, record.keys), age, handoff, &this);
             (Version::Current, looked)
         })
     }

@@ -24,7 +24,10 @@ impl Relations {
         let relations = |this: &Identity| {
             owners()
                 .map(|owner| {
-                    eventhubs_checkpoint::internal::relation::of(&recorded(members, owner, Keys::default()), this)
+                    eventhubs_checkpoint::internal::relation::of_record(
+                        &recorded(members, owner, Keys::default()),
+                        this,
+                    )
                 })
                 .collect()
         };

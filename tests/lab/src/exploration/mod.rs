@@ -1,5 +1,5 @@
 //! The [rules of the store](eventhubs_checkpoint::internal::rules) and the
-//! [state of the balancer](eventhubs_checkpoint::internal::balancer::State), explored in every order of events.
+//! [state of the balancer](eventhubs_checkpoint::internal::balancer::BalancerState), explored in every order of events.
 //!
 //! # What is explored
 //!
@@ -12,16 +12,16 @@
 //! begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
 //! The decisions of the instances are not implemented a second time. Every response goes to the rules that the store
-//! uses (`resolve_ambiguous_write`, `next_epoch`, `adopting`, `checkpointing`, `marking`, `Handoff`). Every listing and
-//! every outcome goes to the real [`State`](eventhubs_checkpoint::internal::balancer::State) of a balancer: [`driven`]
-//! brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because the search
-//! reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look up are
-//! tested in [`reactions`].
+//! uses (`resolve_ambiguous_write`, `next_epoch`, `decide_adoption`, `decide_checkpoint`, `marking`, `Handoff`). Every
+//! listing and every outcome goes to the real [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState):
+//! [`driven`] brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because
+//! the search reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look
+//! up are tested in [`reactions`].
 //!
 //! Only the surroundings are implemented here: in [`ownership`] and [`handoff`] the requests of the store, one by one,
 //! in [`work`] the processor, in [`operator`] the steps of `admin::Operator` after its real decision how to take a
-//! partition over, in [`epochs`] the server's time, in [`pinner`] the steps of `store::init_checkpoint`. Leases that a
-//! heartbeat keeps alive have their own system: [`heartbeat`].
+//! partition over, in [`epochs`] the server's time, in [`pinner`] the steps of `GroupStore::init_checkpoint`. Leases that
+//! a heartbeat keeps alive have their own system: [`heartbeat`].
 //!
 //! Every state is visited once, in breadth-first order, so that the trace to a violation is a shortest one. If a
 //! scenario requires it, the exploration also shows that from every state some path without further faults leads to an

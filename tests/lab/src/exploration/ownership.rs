@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::internal::rules::{Found, Goal, Next, Settled, goal_after, resolve_ambiguous_write};
+use eventhubs_checkpoint::internal::rules::{
+    FoundOwnership, Goal, SettleStep, Settled, goal_after, resolve_ambiguous_write,
+};
 
 use super::balancer::{Condition, HandoffRequest, Outcome, Renewal, Stimulus};
 use super::listing::{TERMS, recorded};
@@ -21,7 +23,7 @@ use super::system::{Label, Model, Steps};
 pub(super) const YOUNG: Duration = Duration::ZERO;
 
 /// The next goal and the next action.
-type Judged = (Goal, Next<Version, Settled>);
+type Judged = (Goal, SettleStep<Version, Settled>);
 
 impl Model {
     /// Returns whether it may begin an operation on the ownership. In the store that does not depend on work on the
@@ -250,7 +252,7 @@ impl Model {
             known[earlier] = Some(next);
             let mut paid = *state;
             paid.left.steals -= cost;
-            if let (Goal::Claim, Next::Write(under)) = next {
+            if let (Goal::Claim, SettleStep::Write(under)) = next {
                 self.claim_again(&paid, number, (operation, under.version(), age), cost > 0, steps);
                 continue;
             }
@@ -307,7 +309,9 @@ impl Model {
             Some(Rule::WonIsWrittenAgain) if goal == Goal::Claim && relation == Relation::This => {
                 (goal, age) = (Goal::Renew, YOUNG);
             }
-            Some(Rule::ReleaseIsVerified) if goal == Goal::Release => return (goal, Next::Done(Settled::Applied)),
+            Some(Rule::ReleaseIsVerified) if goal == Goal::Release => {
+                return (goal, SettleStep::Done(Settled::Applied));
+            }
             Some(Rule::LaterIncarnationStays) if relation == Relation::EarlierIncarnation => {
                 relation = Relation::LaterIncarnation;
             }
@@ -316,7 +320,7 @@ impl Model {
         let found = state.ownership.map(|record| {
             let Keys { draining, epoch, .. } = record.keys;
             let lifetime = TERMS.lifetime(&recorded(self.scenario.members, record.owner, record.keys));
-            Found { relation, etag: Version::Current, age, lifetime, epoch: epoch.map(i64::from), draining }
+            FoundOwnership { relation, etag: Version::Current, age, lifetime, epoch: epoch.map(i64::from), draining }
         });
         let lease_duration = self.scenario.members[number].lease_durations().own;
         let claim_number = operation.keys.epoch.map(i64::from);
@@ -329,13 +333,13 @@ impl Model {
         state: &mut State,
         number: usize,
         operation: Operation,
-        next: Next<Version, Settled>,
+        next: SettleStep<Version, Settled>,
         age: Duration,
     ) -> (&'static str, Notes) {
         let own = self.relation(state, number) == Relation::This;
         let notes = Notes::default();
         match next {
-            Next::Write(under) => {
+            SettleStep::Write(under) => {
                 let under = under.version();
                 let event = tried_again(operation.goal, under, own, age);
                 let again = Operation { under, reading: false, ..operation };
@@ -345,7 +349,7 @@ impl Model {
                     notes.with(event),
                 )
             }
-            Next::Done(Settled::Applied) => {
+            SettleStep::Done(Settled::Applied) => {
                 let event = match operation.goal {
                     Goal::Acknowledge => Event::AcknowledgementStands,
                     Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,
@@ -357,7 +361,7 @@ impl Model {
                 notes |= settled;
                 (if is_asked { "reads: applied, with a handoff request" } else { "reads: applied" }, notes)
             }
-            Next::Done(Settled::Lost) => {
+            SettleStep::Done(Settled::Lost) => {
                 let event = match operation.goal {
                     Goal::Release => Event::ReleaseStands,
                     _ if operation.renews => Event::RenewalLost,
@@ -367,7 +371,7 @@ impl Model {
                 notes |= self.ended(state, number, operation, Outcome::Lost);
                 ("reads: not its own, lost", notes)
             }
-            Next::Done(Settled::Replaced) => {
+            SettleStep::Done(Settled::Replaced) => {
                 ("reads: a later incarnation of it", self.ended(state, number, operation, Outcome::Replaced))
             }
         }

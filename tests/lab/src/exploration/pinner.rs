@@ -1,4 +1,4 @@
-//! The instance that begins a group and pins its start: the steps of `store::init_checkpoint`.
+//! The instance that begins a group and pins its start: the steps of `GroupStore::init_checkpoint`.
 
 use super::notes::{Event, Notes};
 use super::state::{Checkpoint, Content, Kind, Pinner, State, Write, Writer};

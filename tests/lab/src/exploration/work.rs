@@ -1,11 +1,12 @@
 //! An instance's work on the partition: adopting, processing, checkpoints.
 //!
-//! Every response goes to `rules::position_from`, `rules::adopting` and `rules::checkpointing`.
+//! Every response goes to `rules::position_from`, `rules::decide_adoption` and `rules::decide_checkpoint`.
 
 use std::cmp::Ordering;
 
 use eventhubs_checkpoint::internal::rules::{
-    Checkpointed, Next, Place, PositionFrom, Unwritten, WriteCondition, adopting, checkpointing, position_from,
+    CheckpointPlace, Checkpointed, PositionFrom, SettleStep, Unwritten, WriteCondition, decide_adoption,
+    decide_checkpoint, position_from,
 };
 
 use super::balancer::Stimulus;
@@ -94,20 +95,20 @@ impl Model {
                 let unverified = self.leaves_out(Rule::AdoptReadsOwnership)
                     || self.is_operator(number) && self.leaves_out(Rule::ResetIsVerified);
                 let own = self.is_own_in(state, number, work.epoch) || unverified;
-                let next = adopting(work.seen.map(|seen| seen.version), from, own);
+                let next = decide_adoption(work.seen.map(|seen| seen.version), from, own);
                 let mut to = *state;
                 Self::verified(&mut to, number);
                 let notes = match (next, from) {
-                    (Next::Write(under), Some(from)) => {
+                    (SettleStep::Write(under), Some(from)) => {
                         to.instances[number].work.task = Task::Adopting(Adoption::Write(under.version(), from));
                         Notes::default()
                     }
-                    (Next::Done(Unwritten::Nothing), _) | (Next::Write(_), None) => {
+                    (SettleStep::Done(Unwritten::Nothing), _) | (SettleStep::Write(_), None) => {
                         self.adopted(&mut to, number, None).with(Event::AdoptedWithoutWrite)
                     }
-                    (Next::Done(Unwritten::Lost), _) => self.lost(&mut to, number).with(Event::AdoptLost),
+                    (SettleStep::Done(Unwritten::Lost), _) => self.lost(&mut to, number).with(Event::AdoptLost),
                 };
-                let is_lost = next == Next::Done(Unwritten::Lost);
+                let is_lost = next == SettleStep::Done(Unwritten::Lost);
                 steps.noted(
                     actor,
                     if is_lost { "adopts: reads the ownership, lost" } else { "adopts: reads the ownership" },
@@ -240,7 +241,7 @@ impl Model {
 
     /// Returns whether there is nothing to checkpoint.
     pub(super) fn has_written_all(&self, work: &Work) -> bool {
-        let superseded = self.place(work.last).compared_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
+        let superseded = self.place(work.last).compare_with(i64::from(work.at)).is_some_and(Ordering::is_ge);
         superseded || work.at == work.last.position.unwrap_or_default()
     }
 
@@ -286,30 +287,30 @@ impl Model {
         }
         let work = &mut to.instances[number].work;
         let found = work.seen.map(|seen| (seen.version, self.place(seen.checkpoint)));
-        let next = checkpointing(found, own, i64::from(work.writing));
-        let superseded = next == Next::Done(Checkpointed::Superseded);
+        let next = decide_checkpoint(found, own, i64::from(work.writing));
+        let superseded = next == SettleStep::Done(Checkpointed::Superseded);
         let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
-        let reported = superseded || next == Next::Done(Checkpointed::Written);
+        let reported = superseded || next == SettleStep::Done(Checkpointed::Written);
         let broken = reported && (stored.pinned || stored.position < Some(work.writing));
-        if next != Next::Done(Checkpointed::Fenced) {
+        if next != SettleStep::Done(Checkpointed::Fenced) {
             work.version = work.seen.take().map(|seen| seen.version);
             let forgotten = superseded && self.leaves_out(Rule::SupersededIsWritten);
             let position = if forgotten { work.last.position } else { stored.position };
             work.last = Checkpoint { position, ..stored };
         }
-        let pin_replaced = stored.pinned && matches!(next, Next::Write(WriteCondition::IfMatch(_)));
+        let pin_replaced = stored.pinned && matches!(next, SettleStep::Write(WriteCondition::IfMatch(_)));
         let (what, event) = match next {
-            Next::Done(Checkpointed::Fenced) => ("reads the ownership: fenced", Event::CheckpointFenced),
-            Next::Done(Checkpointed::Superseded) => {
+            SettleStep::Done(Checkpointed::Fenced) => ("reads the ownership: fenced", Event::CheckpointFenced),
+            SettleStep::Done(Checkpointed::Superseded) => {
                 ("reads the ownership: its own, superseded", Event::CheckpointSuperseded)
             }
-            Next::Done(Checkpointed::Written) => {
+            SettleStep::Done(Checkpointed::Written) => {
                 ("reads the ownership: its own, and the write has landed", Event::CheckpointLanded)
             }
-            Next::Write(WriteCondition::Create) => {
+            SettleStep::Write(WriteCondition::Create) => {
                 ("reads the ownership: its own, creates the checkpoint", Event::CheckpointCreated)
             }
-            Next::Write(WriteCondition::IfMatch(_)) => {
+            SettleStep::Write(WriteCondition::IfMatch(_)) => {
                 ("reads the ownership: its own, writes again", Event::CheckpointTriedAgain)
             }
         };
@@ -342,14 +343,14 @@ impl Model {
         }
     }
 
-    fn checkpoint_goes_on(&self, state: &mut State, number: usize, next: Next<Version, Checkpointed>) -> Notes {
+    fn checkpoint_goes_on(&self, state: &mut State, number: usize, next: SettleStep<Version, Checkpointed>) -> Notes {
         let work = &mut state.instances[number].work;
         match next {
-            Next::Write(under) => work.task = Task::Checkpointing(Request::Write(under.version())),
-            Next::Done(Checkpointed::Written | Checkpointed::Superseded) => {
+            SettleStep::Write(under) => work.task = Task::Checkpointing(Request::Write(under.version())),
+            SettleStep::Done(Checkpointed::Written | Checkpointed::Superseded) => {
                 (work.task, work.writing) = (Task::Running, 0);
             }
-            Next::Done(Checkpointed::Fenced) => return self.lost(state, number),
+            SettleStep::Done(Checkpointed::Fenced) => return self.lost(state, number),
         }
         Notes::default()
     }
@@ -379,11 +380,11 @@ fn read_label(actor: &'static str, what: &'static str, seen: Option<Seen>) -> La
 }
 
 impl Model {
-    fn place(&self, checkpoint: Checkpoint) -> Place {
+    fn place(&self, checkpoint: Checkpoint) -> CheckpointPlace {
         match checkpoint.position {
-            None => Place::Nowhere,
-            Some(_) if checkpoint.pinned && !self.leaves_out(Rule::PinComparesWithNothing) => Place::Pinned,
-            Some(position) => Place::At(i64::from(position)),
+            None => CheckpointPlace::Nowhere,
+            Some(_) if checkpoint.pinned && !self.leaves_out(Rule::PinComparesWithNothing) => CheckpointPlace::Pinned,
+            Some(position) => CheckpointPlace::At(i64::from(position)),
         }
     }
 }

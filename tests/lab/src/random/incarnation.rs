@@ -181,7 +181,8 @@ impl Acting {
         let seen = listing.records.into_iter().find(|ownership| ownership.partition == zero());
         let Some(seen) = seen else { return self.claim(since, Claim::unowned(zero()), "first claim").await };
         let live = self.store.lease_durations().counts_as_live(&seen.record, seen.age_at(self.store.lease_clock_now()));
-        let why = match (eventhubs_checkpoint::internal::relation::of(&seen.record, self.store.identity()), live) {
+        let why = match (eventhubs_checkpoint::internal::relation::of_record(&seen.record, self.store.identity()), live)
+        {
             (Relation::Unowned, _) => "claim of a released partition",
             (Relation::This | Relation::EarlierIncarnation, _) => "reclaim",
             (Relation::LaterIncarnation, true) => {

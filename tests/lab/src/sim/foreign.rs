@@ -147,15 +147,15 @@ impl Instance {
     }
 
     async fn list(&self) -> Result<BTreeMap<PartitionId, Seen>> {
-        let prefix = self.names.prefix(RecordKind::Ownership);
+        let prefix = self.names.record_prefix(RecordKind::Ownership);
         let listing = within(self.host.container.list(prefix)).await?;
         if self.rules.lists_checkpoints {
-            within(self.host.container.list(self.names.prefix(RecordKind::Checkpoint))).await?;
+            within(self.host.container.list(self.names.record_prefix(RecordKind::Checkpoint))).await?;
         }
         let now = self.host.clock.now();
         let mut seen = BTreeMap::new();
         for blob in listing.blobs {
-            let Ok(partition) = self.names.partition(RecordKind::Ownership, &blob.name) else { continue };
+            let Ok(partition) = self.names.parse_partition(RecordKind::Ownership, &blob.name) else { continue };
             let owner = blob.metadata.get("ownerid").map(str::to_owned).unwrap_or_default();
             let age = now - blob.last_modified;
             let live = age < time::Duration::try_from(self.rules.expiry).unwrap_or(time::Duration::MAX);
@@ -190,7 +190,7 @@ impl Instance {
     }
 
     async fn write(&self, partition: &PartitionId, owner: &str, condition: &Condition) -> Result<()> {
-        let name = self.names.of(RecordKind::Ownership, partition);
+        let name = self.names.record_name(RecordKind::Ownership, partition);
         let metadata = Metadata::from([("ownerid".to_owned(), owner.to_owned())]);
         within(self.host.container.write(&name, &metadata, condition)).await.map(drop)
     }

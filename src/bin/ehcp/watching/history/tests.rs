@@ -191,12 +191,12 @@ async fn a_span_has_one_owner_and_one_state() {
     }
     // The machine was suspended.
     watched.look(300, |_| {});
-    let json = serde_json::to_value(watched.history.watched()).unwrap();
+    let json = serde_json::to_value(watched.history.everything()).unwrap();
     let spans = json["spans"]["0"].as_array().unwrap().clone();
     let shown: Vec<_> =
         spans.iter().map(|span| (span["owner"].as_str().unwrap(), span["state"].as_str().unwrap())).collect();
     assert_eq!(shown, [("a", "owned"), ("a", "expired"), ("b", "owned"), ("b", "owned")]);
-    let spans: Vec<_> = watched.history.watched().unwrap().spans[&zero()].clone();
+    let spans: Vec<_> = watched.history.everything().unwrap().spans[&zero()].clone();
     let times: Vec<_> =
         spans.iter().map(|span| ((span.from - began).whole_seconds(), (span.until - began).whole_seconds())).collect();
     assert_eq!(times, [(0, 14), (16, 22), (24, 40), (340, 340)]);
@@ -212,7 +212,7 @@ async fn one_hour_is_kept() {
             give_to(partition, id);
         });
     }
-    let watched_hour = watched.history.watched().unwrap();
+    let watched_hour = watched.history.everything().unwrap();
     let (slots, spans) = (&watched_hour.history[&zero()], &watched_hour.spans[&zero()]);
     let oldest = watched.now.taken_at - time::Duration::HOUR;
     assert!(slots.len() <= 121 && slots[0].from >= oldest, "{}", slots.len());
@@ -227,7 +227,7 @@ async fn one_hour_is_kept() {
 async fn the_json_has_the_schema_and_the_group() {
     let mut watched = Looks::new().await;
     watched.look(2, |partition| advance(partition, 11, 21));
-    let json = serde_json::to_value(watched.history.watched()).unwrap();
+    let json = serde_json::to_value(watched.history.everything()).unwrap();
     assert_eq!((&json["schema"], &json["group"]["event_hub"]), (&"ehcp.watch/1".into(), &"orders".into()));
     assert_eq!(json["rates"]["0"]["processed"], 1.0);
     assert_eq!(json["partitions"][0]["owner"]["id"], "a");
@@ -241,7 +241,7 @@ async fn partitions_that_are_gone_are_forgotten() {
     empty.partitions.clear();
     watched.history.add(empty, true);
     assert_eq!(watched.history.slots(&zero()).count(), 0);
-    assert!(watched.history.watched().unwrap().history.is_empty());
+    assert!(watched.history.everything().unwrap().history.is_empty());
 }
 
 #[tokio::test(start_paused = true)]

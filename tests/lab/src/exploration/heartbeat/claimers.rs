@@ -5,7 +5,8 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::rules::{
-    DeclareDeadOutcome, Goal, HeartbeatState, Next, Settled, WriteCondition, declaring_dead, resolve_ambiguous_write,
+    DeclareDeadOutcome, Goal, HeartbeatState, SettleStep, Settled, WriteCondition, decide_declaration,
+    resolve_ambiguous_write,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
@@ -60,15 +61,15 @@ impl Model {
             }
             Claimer::ReadingHeartbeat { record, stale } => {
                 let remains = from.heartbeat.map(remains);
-                let (what, claimer, alive) = match declaring_dead(stale.as_ref(), remains) {
-                    Next::Done(DeclareDeadOutcome::Declared) => {
+                let (what, claimer, alive) = match decide_declaration(stale.as_ref(), remains) {
+                    SettleStep::Done(DeclareDeadOutcome::Declared) => {
                         ("reads the heartbeat: declared dead", Claimer::Stealing { under: record }, false)
                     }
-                    Next::Write(under) => {
+                    SettleStep::Write(under) => {
                         let under = under.version();
                         ("reads the heartbeat: again", Claimer::DeclaringDead { record, stale, under }, false)
                     }
-                    Next::Done(_) => ("reads the heartbeat: still alive", Claimer::Idle, true),
+                    SettleStep::Done(_) => ("reads the heartbeat: still alive", Claimer::Idle, true),
                 };
                 add(edges, actor, what, set(claimer), Notes::default().with_if(Event::DeclaredTooLate, alive));
             }
@@ -86,11 +87,13 @@ impl Model {
                 let next =
                     resolve_ambiguous_write(Goal::Claim, Some(&attempted), None, Some(found(from, this)), EXPIRY);
                 let (what, claimer) = match next {
-                    Next::Write(WriteCondition::IfMatch(under)) => {
+                    SettleStep::Write(WriteCondition::IfMatch(under)) => {
                         ("reads the record: again", Claimer::Stealing { under })
                     }
-                    Next::Done(Settled::Applied) => ("reads the record: its own", Claimer::Owns),
-                    Next::Done(_) | Next::Write(WriteCondition::Create) => ("reads the record: lost", Claimer::Idle),
+                    SettleStep::Done(Settled::Applied) => ("reads the record: its own", Claimer::Owns),
+                    SettleStep::Done(_) | SettleStep::Write(WriteCondition::Create) => {
+                        ("reads the record: lost", Claimer::Idle)
+                    }
                 };
                 add(edges, actor, what, set(claimer), Notes::default());
             }
@@ -108,14 +111,14 @@ impl Model {
             return ("lists an old heartbeat, and declares nothing", Claimer::Stealing { under: record });
         }
         let stale = from.heartbeat.map(|_| Version::Current);
-        match declaring_dead(stale.as_ref(), from.heartbeat.map(remains)) {
-            Next::Write(under) => {
+        match decide_declaration(stale.as_ref(), from.heartbeat.map(remains)) {
+            SettleStep::Write(under) => {
                 ("lists an old heartbeat, or none", Claimer::DeclaringDead { record, stale, under: under.version() })
             }
-            Next::Done(DeclareDeadOutcome::Declared) => {
+            SettleStep::Done(DeclareDeadOutcome::Declared) => {
                 ("lists a heartbeat declared dead", Claimer::Stealing { under: record })
             }
-            Next::Done(_) => ("lists a recent heartbeat", Claimer::Idle),
+            SettleStep::Done(_) => ("lists a recent heartbeat", Claimer::Idle),
         }
     }
 }

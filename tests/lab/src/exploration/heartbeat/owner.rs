@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{
-    Goal, HeartbeatLoss, Next, OwnHeartbeat, Settled, WriteCondition, ending_heartbeat, resolve_ambiguous_write,
-    sending_heartbeat,
+    FoundHeartbeat, Goal, HeartbeatLoss, SettleStep, Settled, WriteCondition, decide_heartbeat, decide_heartbeat_end,
+    resolve_ambiguous_write,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
@@ -100,27 +100,29 @@ impl Model {
     fn reads_heartbeat(&self, from: &State, edges: &mut Edges) {
         let mut to = *from;
         let attempted = from.owner.known.as_ref().filter(|_| !self.leaves_out(Rule::MissingIsDead));
-        match sending_heartbeat(attempted, from.heartbeat.map(own)) {
-            Next::Write(under) => {
+        match decide_heartbeat(attempted, from.heartbeat.map(own)) {
+            SettleStep::Write(under) => {
                 to.owner.heartbeat_write = HeartbeatWrite::Write { under: under.version(), repeated: false };
                 add(edges, "A", "reads its heartbeat: again", to, Notes::default());
             }
-            Next::Done(HeartbeatLoss::DeclaredDead(known)) => {
+            SettleStep::Done(HeartbeatLoss::DeclaredDead(known)) => {
                 (to.owner.heartbeat_write, to.owner.known) = (HeartbeatWrite::Idle, known);
                 self.is_invalid(&mut to);
                 let notes = Notes::default().with(Event::DeclaredDead);
                 add(edges, "A", "reads its heartbeat: declared dead", to, notes);
             }
-            Next::Done(HeartbeatLoss::Replaced) => {}
+            SettleStep::Done(HeartbeatLoss::Replaced) => {}
         }
     }
 
     fn reads_end(from: &State, edges: &mut Edges) {
         let mut to = *from;
-        let (what, next) = match ending_heartbeat(from.heartbeat.map(own)) {
-            Next::Write(WriteCondition::IfMatch(under)) => ("reads its heartbeat: to end", HeartbeatWrite::End(under)),
-            Next::Done(Some(ended)) => ("reads its heartbeat: ended", HeartbeatWrite::Delete(ended)),
-            Next::Done(None) | Next::Write(WriteCondition::Create) => {
+        let (what, next) = match decide_heartbeat_end(from.heartbeat.map(own)) {
+            SettleStep::Write(WriteCondition::IfMatch(under)) => {
+                ("reads its heartbeat: to end", HeartbeatWrite::End(under))
+            }
+            SettleStep::Done(Some(ended)) => ("reads its heartbeat: ended", HeartbeatWrite::Delete(ended)),
+            SettleStep::Done(None) | SettleStep::Write(WriteCondition::Create) => {
                 ("reads its heartbeat: gone", HeartbeatWrite::Idle)
             }
         };
@@ -245,7 +247,7 @@ impl Model {
         let mut to = *from;
         let goal = if from.owner.lease.is_some() { Goal::Rewrite } else { Goal::Claim };
         match resolve_ambiguous_write(goal, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
-            Next::Write(WriteCondition::IfMatch(under)) => {
+            SettleStep::Write(WriteCondition::IfMatch(under)) => {
                 to.owner.rewriting = Rewriting::Write { under, to: scope, counts };
                 add(edges, "A", "reads its record: again", to, Notes::default());
                 if from.owner.lease.is_some() {
@@ -253,11 +255,11 @@ impl Model {
                     add(edges, "A", "does not know if its record is rewritten", to, Notes::default());
                 }
             }
-            Next::Done(Settled::Applied) => {
+            SettleStep::Done(Settled::Applied) => {
                 let notes = Self::rewritten(&mut to, scope, counts);
                 add(edges, "A", "reads its record: it stands", to, notes);
             }
-            Next::Done(Settled::Lost | Settled::Replaced) | Next::Write(WriteCondition::Create) => {
+            SettleStep::Done(Settled::Lost | Settled::Replaced) | SettleStep::Write(WriteCondition::Create) => {
                 (to.owner.lease, to.owner.rewriting) = (None, Rewriting::No);
                 add(edges, "A", "reads its record: lost", to, Notes::default().with(Event::RewriteLost));
             }
@@ -286,8 +288,8 @@ impl Model {
     }
 }
 
-fn own(standing: Standing) -> OwnHeartbeat<Version> {
-    OwnHeartbeat {
+fn own(standing: Standing) -> FoundHeartbeat<Version> {
+    FoundHeartbeat {
         relation: Relation::This,
         etag: Version::Current,
         age: Duration::ZERO,

@@ -1,10 +1,10 @@
 //! The reactions of the balancer to heartbeats are implemented in [`system`](super::system): these tests check that the
-//! real [`State`] reacts like this.
+//! real [`BalancerState`] reacts like this.
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::BalancerConfig;
-use eventhubs_checkpoint::internal::balancer::{Action, Done, Happened, Request, Settings, State};
+use eventhubs_checkpoint::internal::balancer::{Action, BalancerState, Done, Happened, LoopSettings, StorageRequest};
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, HeartbeatOutcome, HeartbeatRecord};
@@ -43,7 +43,7 @@ fn heartbeat(owner: &str, age: Duration, broken: bool, received: Duration) -> He
 
 /// An instance whose leases its heartbeat keeps alive.
 struct Instance {
-    state: State,
+    state: BalancerState,
     now: Duration,
     /// It has requested a heartbeat, and has no response.
     sends_heartbeat: bool,
@@ -53,7 +53,7 @@ struct Instance {
 
 impl Instance {
     fn new() -> Self {
-        let settings = Settings {
+        let settings = LoopSettings {
             this: this(),
             lease_durations: TERMS,
             request_timeout: Duration::from_secs(5),
@@ -62,7 +62,7 @@ impl Instance {
             has_other_name_case: false,
             config: BalancerConfig::default().with_lease_scope(LeaseScope::Instance),
         };
-        let state = State::new(settings, StdRng::seed_from_u64(0));
+        let state = BalancerState::new(settings, StdRng::seed_from_u64(0));
         let mut new =
             Self { state, now: Duration::from_secs(1000), sends_heartbeat: false, lists: false, holds: false };
         new.step(Happened::Began([PartitionId::from(0)].into()));
@@ -80,14 +80,14 @@ impl Instance {
         new
     }
 
-    fn step(&mut self, happened: Happened) -> Vec<Request> {
+    fn step(&mut self, happened: Happened) -> Vec<StorageRequest> {
         let actions = self.state.step(happened, self.now);
         let mut requests = Vec::new();
         for action in actions {
             match action {
                 Action::Publish(snapshot) => self.holds = snapshot.owned.contains_key(&PartitionId::from(0)),
-                Action::Request(Request::SendHeartbeat) => self.sends_heartbeat = true,
-                Action::Request(Request::ListWithHeartbeats) => self.lists = true,
+                Action::Request(StorageRequest::SendHeartbeat) => self.sends_heartbeat = true,
+                Action::Request(StorageRequest::ListWithHeartbeats) => self.lists = true,
                 Action::Request(request) => requests.push(request),
                 _ => {}
             }
@@ -129,7 +129,7 @@ impl Instance {
     /// Returns whether it rewrites its record at once, with this scope.
     fn rewrites_to(&mut self, scope: LeaseScope) -> bool {
         self.step(Happened::Woke).into_iter().any(|request| match request {
-            Request::Renew(lease) => {
+            StorageRequest::Renew(lease) => {
                 assert_eq!(lease, lease.clone().forcing_rewrite(scope), "a read is not enough");
                 true
             }
@@ -160,7 +160,7 @@ impl Instance {
     }
 
     /// Returns its requests after a listing of another's old record with this heartbeat.
-    fn lists(&mut self, heartbeat: Option<Heartbeat>) -> Vec<Request> {
+    fn lists(&mut self, heartbeat: Option<Heartbeat>) -> Vec<StorageRequest> {
         let listing = vec![seen(0.into(), record("another"), OLD, self.now)];
         let heartbeats = heartbeat.into_iter().collect();
         self.step(Happened::Done(Done::ListedWithHeartbeats(Ok((listing, heartbeats)))))
@@ -248,7 +248,7 @@ fn an_old_record_is_claimed_after_the_declaration() {
         let mut this = Instance::new();
         let now = this.now;
         let claims = match this.lists(dead(now)).as_slice() {
-            [Request::DeclareDead { claims, .. }] => claims.clone(),
+            [StorageRequest::DeclareDead { claims, .. }] => claims.clone(),
             other => panic!("it declares the owner dead first: {other:?}"),
         };
         let judged = |this: &mut Instance, claims: Vec<Claim>, verdict| {
@@ -257,6 +257,9 @@ fn an_old_record_is_claimed_after_the_declaration() {
         let mut alive = Instance::new();
         alive.lists(dead(now));
         assert!(judged(&mut alive, claims.clone(), DeclareDeadOutcome::StillAlive).is_empty());
-        assert!(matches!(judged(&mut this, claims, DeclareDeadOutcome::Declared).as_slice(), [Request::Claim(_)]));
+        assert!(matches!(
+            judged(&mut this, claims, DeclareDeadOutcome::Declared).as_slice(),
+            [StorageRequest::Claim(_)]
+        ));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::internal::rules::Found;
+use eventhubs_checkpoint::internal::rules::FoundOwnership;
 
 use super::super::notes::{Event, Invariant, Notes};
 use super::super::search::{Edge, System};
@@ -177,14 +177,14 @@ pub(super) fn is_sure(state: &State) -> bool {
 }
 
 /// No instance reclaims here, so epochs are irrelevant.
-pub(super) fn found(state: &State, this: u8) -> Found<Version> {
+pub(super) fn found(state: &State, this: u8) -> FoundOwnership<Version> {
     let relation = match state.record.owner {
         NOBODY => Relation::Unowned,
         owner if owner == this => Relation::This,
         _ => Relation::Other,
     };
     let age = if state.record.young { Duration::ZERO } else { LIFETIME };
-    Found { relation, etag: Version::Current, age, lifetime: LIFETIME, epoch: None, draining: false }
+    FoundOwnership { relation, etag: Version::Current, age, lifetime: LIFETIME, epoch: None, draining: false }
 }
 
 impl System for Model {

@@ -22,7 +22,7 @@ pub(in super::super) struct Reading(JoinHandle<()>);
 
 impl Reading {
     pub(in super::super) fn begin(host: Arc<Host>, names: &BlobNames, partition: PartitionId) -> Self {
-        let name = names.of(RecordKind::Checkpoint, &partition);
+        let name = names.record_name(RecordKind::Checkpoint, &partition);
         // A failure ends only this reading; the next cycle starts it again.
         Self(tokio::spawn(async move {
             let _ = read(&host, &name, &partition).await;

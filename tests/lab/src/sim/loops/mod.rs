@@ -33,7 +33,7 @@ use self::ledger::Ledger;
 pub use self::meter::{Meter, Metered};
 pub use self::trace::{Entry, LoopEventKind, Move};
 use self::trace::{Trace, listen};
-use crate::invariants::fair;
+use crate::invariants::check_fairness;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, BalancerHandle, ClaimReason, OwnershipEvent};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
@@ -348,7 +348,7 @@ impl Simulation {
     pub fn is_balanced(&self) -> bool {
         let counts: Vec<_> = self.counts().into_values().collect();
         let hub = self.hub.borrow();
-        self.owners().keys().eq(hub.iter()) && fair(hub.len(), &counts).is_ok()
+        self.owners().keys().eq(hub.iter()) && check_fairness(hub.len(), &counts).is_ok()
     }
 
     /// Returns the partitions that were taken from a running instance. Released partitions are not included.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Partition, State};
-use crate::invariants::fair;
+use crate::invariants::check_fairness;
 use crate::sim::invariant::Invariant;
 
 /// The key of a record that its owner reserved for its own restart.
@@ -27,7 +27,7 @@ impl State {
             }
         }
         let held: Vec<_> = counts.values().copied().collect();
-        let shares = if self.by_load { Ok(()) } else { fair(self.partitions.len(), &held) };
+        let shares = if self.by_load { Ok(()) } else { check_fairness(self.partitions.len(), &held) };
         let superseded = self
             .incarnations
             .iter()

@@ -193,7 +193,7 @@ impl Instance {
     }
 
     fn allocation_key(&self, partition: &PartitionId) -> String {
-        self.names.of(RecordKind::Ownership, partition)
+        self.names.record_name(RecordKind::Ownership, partition)
     }
 
     fn grab_key(&self, partition: &PartitionId) -> String {

@@ -1,0 +1,220 @@
+//! A reset of checkpoints: where to, how, and its outcome.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::partition_description::RecordedPosition;
+use crate::error::Error;
+use crate::model::{OwnerId, PartitionId};
+use crate::source::StartPosition;
+
+/// Which checkpoints to set, and where to. See [`Operator::plan`](super::Operator::plan).
+#[derive(Clone, Debug)]
+#[must_use = "nothing is planned yet"]
+pub struct Reset {
+    pub(super) target: ResetTarget,
+    pub(super) partitions: Option<BTreeSet<PartitionId>>,
+    pub(super) keep_existing: bool,
+    pub(super) clamped: bool,
+    pub(super) recorded_at: Option<OffsetDateTime>,
+}
+
+/// Where to set a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ResetTarget {
+    /// To where this start is.
+    Start(StartPosition),
+    /// By this many events, forward or backward.
+    ShiftBy(i64),
+    /// To where it is, so that a missing number of the record is written.
+    Current,
+    /// To a position for each partition. Other partitions stay as they are.
+    Positions(BTreeMap<PartitionId, RecordedPosition>),
+    /// To where these starts are. Other partitions stay as they are. Partitions that the event hub does not have are
+    /// ignored.
+    Starts(BTreeMap<PartitionId, StartPosition>),
+}
+
+impl Reset {
+    /// Describes a reset of all partitions.
+    pub fn to(target: ResetTarget) -> Self {
+        Self { target, partitions: None, keep_existing: false, clamped: true, recorded_at: None }
+    }
+
+    /// Limits the reset to these partitions. Default: all.
+    pub fn with_partitions(mut self, partitions: impl IntoIterator<Item = PartitionId>) -> Self {
+        self.partitions = Some(partitions.into_iter().collect());
+        self
+    }
+
+    /// Sets whether partitions that have a checkpoint stay as they are. Default false.
+    pub fn with_keep_existing(mut self, keep_existing: bool) -> Self {
+        self.keep_existing = keep_existing;
+        self
+    }
+
+    /// Sets whether a position outside of the partition's range is moved to its nearest end. Default true. If false,
+    /// such a position is written as it is. It must then have both numbers, as in
+    /// [`ResetTarget::Positions`].
+    pub fn with_clamped(mut self, clamped: bool) -> Self {
+        self.clamped = clamped;
+        self
+    }
+
+    /// Sets when the positions of [`ResetTarget::Positions`] were recorded, as [`Export::taken_at`](super::Export) says.
+    /// If the event hub was created later, they mean nothing in it, and [`plan`](super::Operator::plan) refuses them.
+    pub fn with_recorded_at(mut self, time: OffsetDateTime) -> Self {
+        self.recorded_at = Some(time);
+        self
+    }
+
+    /// Returns the partitions that it names. They exist for a group without the event hub, even without a record.
+    pub(super) fn partitions_with_position(&self) -> BTreeSet<PartitionId> {
+        let positions = match &self.target {
+            ResetTarget::Positions(positions) => Some(positions),
+            _ => None,
+        };
+        positions.into_iter().flat_map(BTreeMap::keys).cloned().collect()
+    }
+}
+
+/// How to reset checkpoints.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ResetOptions {
+    /// Whether to reset although an owner of another SDK is alive in the group. Default false. Such an owner does not
+    /// detect the loss of a partition before its next listing or checkpoint, and its checkpoints are not rejected
+    /// before that.
+    pub allow_foreign: bool,
+    /// Whether to take partitions from live owners of this crate. Default true: they detect the loss, and their late
+    /// checkpoints are rejected.
+    pub allow_live: bool,
+    /// How long the operator owns each partition before it writes the new position, so that owners of other SDKs detect
+    /// that they lost it, and their last handlers end. Default 60 s: twice the longest default interval of the other
+    /// SDKs. It does not help against a handler that takes longer.
+    pub settle: Duration,
+}
+
+impl Default for ResetOptions {
+    fn default() -> Self {
+        Self { allow_foreign: false, allow_live: true, settle: Duration::from_secs(60) }
+    }
+}
+
+impl ResetOptions {
+    /// Sets whether to reset although an owner of another SDK is alive. Default false.
+    #[must_use]
+    pub fn with_allow_foreign(mut self, allow_foreign: bool) -> Self {
+        self.allow_foreign = allow_foreign;
+        self
+    }
+
+    /// Sets whether to take partitions from live owners of this crate. Default true.
+    #[must_use]
+    pub fn with_allow_live(mut self, allow_live: bool) -> Self {
+        self.allow_live = allow_live;
+        self
+    }
+
+    /// Sets how long the operator waits for owners of other SDKs. Default 60 s.
+    #[must_use]
+    pub fn with_settle(mut self, settle: Duration) -> Self {
+        self.settle = settle;
+        self
+    }
+}
+
+/// The outcome of the reset of one partition.
+#[derive(Debug)]
+#[non_exhaustive]
+#[must_use = "the reset may have failed"]
+pub enum ResetOutcome {
+    /// The checkpoint is at the new position, and the partition was released: its next owner starts exactly there,
+    /// unless the partition is reset again. With owners of other SDKs in the group the guarantee is weaker: none of
+    /// them wrote the checkpoint while the operator [waited](super::ResetOptions::settle), but one whose handler takes
+    /// longer may write it later.
+    Done,
+    /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
+    /// it. If the storage failed, also at the release, the partition may have no owner until the operator's lease
+    /// expires.
+    NotDone(NotDone),
+    /// The outcome of a write is unknown. Check the checkpoint, or reset again.
+    Indeterminate {
+        /// Whether the new position was written. If false, that is unknown: the checkpoint is at the old position or at
+        /// the new one, at the latest when the next owner adopts it. If true, only the release failed. Without an
+        /// `error`, another owner claimed the partition before it was released: an owner of this crate starts at the
+        /// new position, an owner of another SDK may have started at the old one. With an `error`, the partition has no
+        /// owner, at most until the operator's lease expires.
+        written: bool,
+        /// The error, if there was one.
+        error: Option<Error>,
+    },
+}
+
+/// Why the checkpoint of a partition was not reset.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotDone {
+    /// Another owner claimed the partition at the same time. Reset again.
+    Lost {
+        /// The current owner, if there is one.
+        by: Option<OwnerId>,
+    },
+    /// Another operator works on it. Wait until that operator has finished, at most for the lease duration.
+    Busy {
+        /// The other operator.
+        operator: OwnerId,
+    },
+    /// An owner of another SDK is alive in the group. Such an owner does not detect in time that it lost its partition,
+    /// and may undo the reset. Stop those owners first, or see [`ResetOptions::allow_foreign`](super::ResetOptions).
+    Foreign {
+        /// One of these owners.
+        owner: OwnerId,
+    },
+    /// An owner of this crate has the partition, and the options do not permit to take it over. Stop the owner first, or
+    /// see [`ResetOptions::allow_live`](super::ResetOptions).
+    Live {
+        /// The owner.
+        owner: OwnerId,
+    },
+    /// The checkpoint is not as it was when the reset was planned. Plan again.
+    Changed {
+        /// The sequence number of the checkpoint as it is, if it has one.
+        sequence_number: Option<i64>,
+    },
+    /// The caller stopped the operator before it wrote the position.
+    Stopped,
+    /// The storage failed. Correct what the error names, and reset again.
+    Failed(Error),
+}
+
+impl fmt::Display for NotDone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lost { by: Some(owner) } => {
+                write!(f, "{owner} claimed the partition at the same time: try again")
+            }
+            Self::Lost { by: None } => f.write_str("the partition was released at the same time: try again"),
+            Self::Busy { operator } => write!(f, "{operator} is resetting the partition: wait until it has finished"),
+            Self::Foreign { owner } => {
+                write!(
+                    f,
+                    "{owner}, an owner of another SDK, is active in the group and may undo the reset: stop it first"
+                )
+            }
+            Self::Live { owner } => write!(f, "{owner} is processing the partition: stop it first"),
+            Self::Changed { sequence_number: Some(number) } => {
+                write!(f, "the checkpoint is at {number} now, which is not what the plan is for: plan again")
+            }
+            Self::Changed { sequence_number: None } => {
+                f.write_str("the checkpoint has changed since it was planned: plan again")
+            }
+            Self::Stopped => f.write_str("stopped before the checkpoint was written"),
+            Self::Failed(error) => write!(f, "{error}"),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Leases: the records of owners as a listing shows them, and how long they are valid.
+
+use std::time::Duration;
+
+use time::OffsetDateTime;
+
+use super::blob::ETag;
+use super::names::PartitionId;
+use super::owner::{Identity, Relation};
+use super::records::{HeartbeatRecord, LeaseScope, OwnershipRecord};
+
+/// A point in time on an instance's own monotonic clock, which measures leases: the time since a fixed moment. Only
+/// differences are meaningful.
+pub type Moment = Duration;
+
+/// The ownership of one partition, as a listing shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Ownership {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The content of the record.
+    pub record: OwnershipRecord,
+    /// The version of the blob.
+    pub etag: ETag,
+    /// Time since the last write, by the server's clock, at the time of the response.
+    pub age: Duration,
+    /// The server time of the response.
+    pub server_time: OffsetDateTime,
+    /// When the response arrived, on the [lease clock](crate::store::GroupStore::lease_clock_now).
+    pub received: Moment,
+}
+
+impl Ownership {
+    /// Creates an ownership with this version and age, from a response with `server_time` that arrived at `received`.
+    #[must_use]
+    pub fn new(
+        partition: PartitionId,
+        record: OwnershipRecord,
+        etag: ETag,
+        age: Duration,
+        (server_time, received): (OffsetDateTime, Moment),
+    ) -> Self {
+        Self { partition, record, etag, age, server_time, received }
+    }
+
+    /// Returns the age of the record at `now`, on the same clock as `received`.
+    #[must_use]
+    pub fn age_at(&self, now: Moment) -> Duration {
+        self.age + now.saturating_sub(self.received)
+    }
+
+    /// Returns the time since the owner last renewed the lease, at `now`: the age of the record, or the age of the
+    /// owner's heartbeat if that keeps the lease alive and is younger.
+    #[must_use]
+    pub fn time_since_renewal(&self, heartbeats: &[Heartbeat], now: Moment) -> Duration {
+        let age = self.age_at(now);
+        if self.record.scope != LeaseScope::Instance {
+            return age;
+        }
+        let of_owner = heartbeats.iter().map(|seen| (&seen.record, seen.age_at(now))).filter(|(heartbeat, _)| {
+            Some(&heartbeat.owner) == self.record.owner.as_ref()
+                && heartbeat.incarnation == self.record.incarnation
+                && heartbeat.declared_dead_by.is_none()
+        });
+        of_owner.map(|(_, heartbeat_age)| heartbeat_age).fold(age, Duration::min)
+    }
+
+    /// Returns whether the owner must be [declared dead](crate::store::GroupStore::declare_dead) before the partition
+    /// may be claimed because its lease expired. Not if the partition was released, if only the age of the record
+    /// counts, or if this incarnation wrote the record.
+    pub(crate) fn is_kept_alive_by_heartbeat(&self, this: &Identity) -> bool {
+        let is_kept_alive = self.record.owner.is_some() && self.record.scope == LeaseScope::Instance;
+        is_kept_alive && self.record.relation_to(this) != Relation::This
+    }
+}
+
+/// The heartbeat of one owner, as a listing shows it.
+///
+/// Other instances leave a share to an owner with a live heartbeat, even if it owns nothing. An owner that would not
+/// claim its share, because it is stalled or shuts down, must not have a heartbeat: no instance would read that share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Heartbeat {
+    /// The content of the record.
+    pub record: HeartbeatRecord,
+    /// The version of the blob.
+    pub etag: ETag,
+    /// Time since the last write, by the server's clock, at the time of the response.
+    pub age: Duration,
+    /// When the response arrived, on the [lease clock](crate::store::GroupStore::lease_clock_now).
+    pub received: Moment,
+}
+
+impl Heartbeat {
+    /// Creates a heartbeat with this version and age, from a response that arrived at `received`.
+    #[must_use]
+    pub fn new(record: HeartbeatRecord, etag: ETag, age: Duration, received: Moment) -> Self {
+        Self { record, etag, age, received }
+    }
+
+    /// Returns the age of the record at `now`, on the same clock as `received`.
+    #[must_use]
+    pub fn age_at(&self, now: Moment) -> Duration {
+        self.age + now.saturating_sub(self.received)
+    }
+}
+
+/// How long ownerships and heartbeats are valid without renewal, as one instance knows it: its own, and those that say
+/// nothing about themselves. All others are valid for as long as their records say, so that instances with different
+/// lease durations judge each other alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[doc(alias = "partition_expiration_duration")]
+pub struct LeaseDurations {
+    /// For what this instance writes.
+    pub own: Duration,
+    /// For records without a lease duration: other SDKs do not write one.
+    pub foreign: Duration,
+}
+
+impl LeaseDurations {
+    /// Creates the lease durations of an instance.
+    #[must_use]
+    pub const fn new(own: Duration, foreign: Duration) -> Self {
+        Self { own, foreign }
+    }
+
+    /// Added to the age at which the ownership of another owner counts as expired, because `Date` and `Last-Modified`
+    /// have a resolution of one second and may come from two machines.
+    pub const GRACE: Duration = Duration::from_secs(2);
+
+    /// The shortest lease duration: server times have a resolution of one second. A shorter one in a record counts as
+    /// this one.
+    pub const SHORTEST: Duration = Duration::from_secs(4);
+
+    /// The longest lease duration. No SDK has a longer one, and sums of such durations cannot overflow. A longer one in
+    /// a record counts as this one.
+    pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Returns the lease duration that this instance records: its own, rounded up to whole seconds.
+    #[must_use]
+    pub fn recorded(self) -> Duration {
+        Duration::from_secs(self.own.as_secs() + u64::from(self.own.subsec_nanos() > 0))
+    }
+
+    /// Returns how long an ownership is valid without renewal.
+    #[must_use]
+    pub fn of(self, record: &OwnershipRecord) -> Duration {
+        self.or_foreign(record.lease_duration)
+    }
+
+    /// Returns how long a heartbeat is valid.
+    #[must_use]
+    pub fn of_heartbeat(self, record: &HeartbeatRecord) -> Duration {
+        self.or_foreign(record.lease_duration)
+    }
+
+    fn or_foreign(self, recorded: Option<Duration>) -> Duration {
+        recorded.map_or(self.foreign, |duration| duration.clamp(Self::SHORTEST, Self::LONGEST))
+    }
+
+    /// Returns whether a record of this age is still valid. A released record never is.
+    #[must_use]
+    pub fn counts_as_live(self, record: &OwnershipRecord, age: Duration) -> bool {
+        record.owner.is_some() && age < self.lifetime(record)
+    }
+
+    /// Returns whether the owner of a heartbeat of this age is still present in the group.
+    #[must_use]
+    pub fn counts_as_present(self, record: &HeartbeatRecord, age: Duration) -> bool {
+        record.declared_dead_by.is_none() && age < self.of_heartbeat(record) + Self::GRACE
+    }
+
+    /// Returns the age at which a record expires for all observers.
+    #[must_use]
+    pub fn lifetime(self, record: &OwnershipRecord) -> Duration {
+        self.of(record) + Self::GRACE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_valid_for_as_long_as_it_says() {
+        let durations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
+        let lease_duration = |seconds: Option<u64>| {
+            let lease_duration = seconds.map(Duration::from_secs);
+            durations.of(&OwnershipRecord { lease_duration, ..Default::default() }).as_secs()
+        };
+        assert_eq!([14, 60, 300].map(|seconds| lease_duration(Some(seconds))), [14, 60, 300]);
+        assert_eq!(lease_duration(None), 180, "another SDK");
+        assert_eq!([0, 3].map(|seconds| lease_duration(Some(seconds))), [4, 4]);
+        assert_eq!(lease_duration(Some(u64::MAX)), 24 * 60 * 60);
+    }
+
+    #[test]
+    fn a_recorded_lease_duration_is_rounded_up() {
+        let recorded = |millis| LeaseDurations::new(Duration::from_millis(millis), Duration::ZERO).recorded();
+        assert_eq!([4000, 4001, 4999].map(|millis| recorded(millis).as_secs()), [4, 5, 5]);
+    }
+}

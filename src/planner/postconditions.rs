@@ -1,0 +1,414 @@
+//! What holds of every plan.
+//!
+//! The rules use only the view and the plan, and share none with the planner, except for the weights of partitions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, ReleaseReason};
+use super::policy::{LoadBalancingStrategy, Policy};
+use super::view::{PartitionOwner, PartitionView, View};
+use super::weighted::weights;
+use crate::model::{OwnerId, PartitionId};
+
+/// A description of the rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Violation(String);
+
+type Verdict = Result<(), Violation>;
+
+fn ensure(holds: bool, otherwise: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(Violation(otherwise())) }
+}
+
+/// Checks everything that holds of a single plan: it is safe for the group, and it is empty if the group is settled.
+///
+/// # Errors
+///
+/// The first broken rule.
+pub fn check_plan(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    check_safety(view, policy, plan)?;
+    check_stability(view, policy, plan)
+}
+
+/// Checks safety, for any view: the plan claims and requests only what it may, no more than the cap and the strategy
+/// allow; no victim keeps less than its share; only what must be released is released.
+///
+/// # Errors
+///
+/// The first broken rule.
+pub fn check_safety(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    each_partition_once(plan)?;
+    claims_only_what_it_may(view, policy, plan)?;
+    requests_only_what_it_may(view, policy, plan)?;
+    stays_within_the_cap(view, policy, plan)?;
+    releases_only_what_it_must(view, policy, plan)?;
+    steals_only_if_nothing_is_unowned(view, policy, plan)?;
+    match &policy.strategy {
+        LoadBalancingStrategy::Balanced => shares_by_number(view, policy, plan, 1),
+        LoadBalancingStrategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
+        LoadBalancingStrategy::Static(_) => ensure(list_gains(plan).all(|gain| gain.victim.is_none()), || {
+            format!("takes from others by a static assignment: {plan:?}")
+        }),
+        LoadBalancingStrategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
+    }
+}
+
+/// Checks stability: a [settled](is_settled) group plans nothing.
+///
+/// # Errors
+///
+/// The plan.
+pub fn check_stability(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    let quiet = plan.is_empty() && plan.unclaimed_due_to_limit == 0;
+    ensure(quiet || !is_settled(view, policy), || format!("a settled group plans {plan:?}"))
+}
+
+/// Returns whether an owner that observes the group in this state has nothing left to do by this policy.
+#[must_use]
+pub fn is_settled(view: &View<'_>, policy: &Policy) -> bool {
+    let own = view.partitions.iter().filter(|entry| entry.owner == PartitionOwner::This).count();
+    if policy.max_partitions.is_some_and(|max| own > max) || !view.removed.is_empty() {
+        return false;
+    }
+    match &policy.strategy {
+        LoadBalancingStrategy::Static(assignment) => view.partitions.iter().enumerate().all(|(ordinal, entry)| {
+            if assignment.covers(ordinal, &entry.partition) {
+                is_taken(entry)
+            } else {
+                entry.owner != PartitionOwner::This
+            }
+        }),
+        LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => {
+            let counts: Vec<_> = view.count_by_owner().into_values().collect();
+            view.partitions.iter().all(is_taken) && check_fairness(view.partitions.len(), &counts).is_ok()
+        }
+        LoadBalancingStrategy::Weighted { threshold_percent } => {
+            view.partitions.iter().all(is_taken) && check_evenness(view, policy, *threshold_percent).is_ok()
+        }
+    }
+}
+
+/// A partition in a handoff counts as taken until the new owner can claim it.
+fn is_taken(entry: &PartitionView) -> bool {
+    matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_))
+}
+
+/// Checks fairness by number: with P partitions and N owners every owner holds `floor(P/N)`, and `P mod N` owners one
+/// more. `counts` includes owners that hold nothing.
+///
+/// # Errors
+///
+/// The counts, if they are not fair.
+pub fn check_fairness(partitions: usize, counts: &[usize]) -> Verdict {
+    let owners = counts.len().max(1);
+    let floor = partitions / owners;
+    let above = counts.iter().filter(|held| **held == floor + 1).count();
+    let at_floor = counts.iter().filter(|held| **held == floor).count();
+    ensure(above == partitions % owners && above + at_floor == counts.len(), || {
+        format!("{partitions} partitions are not shared fairly: {counts:?}")
+    })
+}
+
+/// Checks fairness by load: no owner's load, minus its lightest partition, exceeds the least load by more than the
+/// threshold.
+///
+/// # Errors
+///
+/// The owner whose load is too high.
+pub fn check_evenness(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> Verdict {
+    let loads = OwnerLoads::new(view, policy);
+    let least = loads.by_owner.values().copied().min().unwrap_or_default();
+    for (owner, load) in &loads.by_owner {
+        let lightest = loads.lightest.get(owner).copied().unwrap_or_default();
+        ensure(!loads.exceeds_threshold(load.saturating_sub(least + lightest), threshold_percent), || {
+            format!(
+                "{owner} has a load of {load}, of which the lightest partition is {lightest}, but the least load is \
+                 {least}"
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// Returns the fewest partitions that must be taken from live owners before every owner can hold its share: the number
+/// that each owner has above its share, if the owners with the most get the larger shares. `counts` includes all
+/// owners.
+///
+/// The strategies by number need no more moves than that if every owner is counted from the start, which means that all
+/// hold something, or if those that hold something share all partitions fairly before others join.
+#[must_use]
+pub fn fewest_moves(partitions: usize, counts: &[usize]) -> usize {
+    let owners = counts.len().max(1);
+    let floor = partitions / owners;
+    let larger_shares = partitions % owners;
+    let mut counts = counts.to_vec();
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let above_share = counts.iter().enumerate().map(|(rank, held)| {
+        let share = floor + usize::from(rank < larger_shares);
+        held.saturating_sub(share)
+    });
+    above_share.sum()
+}
+
+/// A partition that a plan adds to the share of this instance.
+#[derive(Debug)]
+struct Gain<'a> {
+    partition: &'a PartitionId,
+    /// The live owner that loses it, now or by a handoff.
+    victim: Option<&'a OwnerId>,
+}
+
+/// Returns claims of partitions that this instance did not own, then handoffs.
+fn list_gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
+    let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason, .. }| match reason {
+        ClaimReason::Reclaimed | ClaimReason::HandedOver => None,
+        ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_) => {
+            Some(Gain { partition, victim: None })
+        }
+        ClaimReason::Stolen(victim) => Some(Gain { partition, victim: Some(victim) }),
+    });
+    let requested =
+        plan.handoff.iter().map(|PlannedHandoff { partition, from, .. }| Gain { partition, victim: Some(from) });
+    claimed.chain(requested)
+}
+
+fn is_unowned(entry: &PartitionView) -> bool {
+    match &entry.owner {
+        PartitionOwner::Unowned | PartitionOwner::Expired(_) => true,
+        PartitionOwner::Released => entry.handoff_to.is_none(),
+        _ => false,
+    }
+}
+
+fn each_partition_once(plan: &Plan) -> Verdict {
+    let claimed = plan.claim.iter().map(|claim| &claim.partition);
+    let requested = plan.handoff.iter().map(|handoff| &handoff.partition);
+    let named: Vec<_> = claimed.chain(requested).chain(plan.release.iter().map(|release| &release.partition)).collect();
+    let different: BTreeSet<_> = named.iter().collect();
+    ensure(different.len() == named.len(), || format!("a partition is listed twice: {plan:?}"))
+}
+
+fn claims_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    let places: BTreeMap<_, _> =
+        view.partitions.iter().zip(0..).map(|(entry, place)| (&entry.partition, place)).collect();
+    for claim in &plan.claim {
+        let partition = &claim.partition;
+        ensure(!policy.avoid.contains(partition), || format!("claims {partition}, which is to be avoided"))?;
+        let place: usize = *places.get(partition).ok_or_else(|| Violation(format!("the hub has no {partition}")))?;
+        let entry = &view.partitions[place];
+        let PartitionView { owner: holder, handoff_to, cooperative, .. } = entry;
+        let matches_view = match &claim.reason {
+            ClaimReason::Reclaimed => *holder == PartitionOwner::Reclaimable,
+            ClaimReason::Unowned => *holder == PartitionOwner::Unowned,
+            ClaimReason::Released => *holder == PartitionOwner::Released && handoff_to.is_none(),
+            ClaimReason::HandedOver => *holder == PartitionOwner::Released && *handoff_to == Some(view.me.clone()),
+            ClaimReason::Expired(owner) => *holder == PartitionOwner::Expired(owner.clone()),
+            ClaimReason::Stolen(owner) => {
+                is_others(entry, owner, view) && handoff_to.is_none() && !(policy.handoff && *cooperative)
+            }
+        };
+        ensure(matches_view, || format!("claims {entry:?} as {:?}", claim.reason))?;
+        if let LoadBalancingStrategy::Static(assignment) = &policy.strategy {
+            ensure(assignment.covers(place, partition), || format!("claims {partition}, which is not assigned"))?;
+        }
+    }
+    Ok(())
+}
+
+fn is_others(entry: &PartitionView, owner: &OwnerId, view: &View<'_>) -> bool {
+    entry.owner == PartitionOwner::Other(owner.clone()) && *owner != view.me
+}
+
+/// Handoffs are requested only from a cooperative owner that is certainly live, and only if no other instance has
+/// requested the partition.
+fn requests_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    ensure(policy.handoff || plan.handoff.is_empty(), || "requests a handoff, which is disabled".to_owned())?;
+    let entries: BTreeMap<_, _> = view.partitions.iter().map(|entry| (&entry.partition, entry)).collect();
+    for PlannedHandoff { partition, from, .. } in &plan.handoff {
+        let set_apart = policy.avoid.contains(partition) || view.not_requestable.contains(partition);
+        let may = entries.get(partition).is_some_and(|entry| {
+            is_others(entry, from, view) && entry.cooperative && entry.handoff_to.is_none() && !set_apart
+        });
+        ensure(may, || format!("requests from {from} {:?}", entries.get(partition)))?;
+    }
+    Ok(())
+}
+
+fn stays_within_the_cap(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
+    let taken = list_gains(plan).filter(|gain| gain.victim.is_none()).count();
+    let Some(max) = policy.max_partitions else {
+        return ensure(plan.unclaimed_due_to_limit == 0, || "reports a cap that does not exist".to_owned());
+    };
+    ensure(plan.unclaimed_due_to_limit + taken <= unowned, || format!("more unclaimed than unowned: {plan:?}"))?;
+    let held = view.partitions.iter().filter(|entry| match &entry.owner {
+        PartitionOwner::This => true,
+        // A partition to be avoided may have a claim in progress.
+        PartitionOwner::Reclaimable => policy.avoid.contains(&entry.partition),
+        PartitionOwner::Released => {
+            entry.handoff_to.as_ref() == Some(&view.me) && policy.avoid.contains(&entry.partition)
+        }
+        _ => entry.handoff_to.as_ref() == Some(&view.me),
+    });
+    let new = plan.claim.len() + plan.handoff.len();
+    let after = view.removed.len() + held.count() + new;
+    ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
+}
+
+fn list_released(plan: &Plan, reason: ReleaseReason) -> impl Iterator<Item = &PartitionId> {
+    plan.release.iter().filter(move |release| release.reason == reason).map(|release| &release.partition)
+}
+
+fn releases_only_what_it_must(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    let gone: Vec<_> = list_released(plan, ReleaseReason::PartitionRemoved).collect();
+    ensure(gone.iter().copied().eq(&view.removed), || {
+        format!("releases {gone:?} as removed, but {:?} are removed", view.removed)
+    })?;
+    let own = view.partitions.iter().enumerate().filter(|(_, entry)| entry.owner == PartitionOwner::This);
+    let (admitted, strange): (Vec<_>, Vec<_>) = own.partition(|(ordinal, entry)| match &policy.strategy {
+        LoadBalancingStrategy::Static(assignment) => assignment.covers(*ordinal, &entry.partition),
+        _ => true,
+    });
+    let strange: BTreeSet<_> = strange.into_iter().map(|(_, entry)| &entry.partition).collect();
+    let not_assigned: BTreeSet<_> = list_released(plan, ReleaseReason::NotAssigned).collect();
+    ensure(not_assigned == strange, || format!("releases {not_assigned:?} as not assigned"))?;
+    // A partition that is being handed over to another member is released anyway. An operator returns it.
+    let kept = admitted.into_iter().filter(|(_, entry)| {
+        entry.handoff_to.as_ref().is_none_or(|to| *to == view.me || entry.operator.as_ref() == Some(to))
+    });
+    let kept: BTreeSet<_> = kept.map(|(_, entry)| &entry.partition).collect();
+    let above: BTreeSet<_> = list_released(plan, ReleaseReason::OverLimit).collect();
+    let excess = kept.len().saturating_sub(policy.max_partitions.unwrap_or(usize::MAX));
+    ensure(above.len() == excess && above.is_subset(&kept), || {
+        format!("releases {above:?}, but {excess} are above the cap")
+    })
+}
+
+fn steals_only_if_nothing_is_unowned(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+    let claimed: BTreeSet<_> = plan.claim.iter().map(|claim| &claim.partition).collect();
+    let steals = list_gains(plan).any(|gain| gain.victim.is_some());
+    let mut unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).map(|entry| &entry.partition);
+    let leaves_unowned = unowned.any(|partition| !policy.avoid.contains(partition) && !claimed.contains(partition));
+    ensure(!(steals && leaves_unowned), || format!("steals although a partition is unowned: {plan:?}"))
+}
+
+/// The gains of this instance stay within its share, and each steal or handoff is one of the [`fewest_moves`], so its
+/// victim keeps no less than its share. The share of unowned partitions is the share without the idle owners.
+fn shares_by_number(view: &View<'_>, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
+    let new: Vec<_> = list_gains(plan).collect();
+    ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
+    let mut counts = view.count_by_owner();
+    let partitions = view.partitions.len();
+    let floor = partitions / counts.len();
+    let larger_shares = partitions % counts.len();
+    let mut to_come = fewest_moves(partitions, &counts.values().copied().collect::<Vec<_>>());
+    for gain in new {
+        if let Some(victim) = gain.victim {
+            let held = counts.entry(victim.clone()).or_default();
+            *held = held.saturating_sub(1);
+            ensure(*held >= floor, || format!("{victim} keeps less than its share"))?;
+        }
+        *counts.entry(view.me.clone()).or_default() += 1;
+        let above = counts.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
+        let own = counts[&view.me];
+        let share = floor + usize::from(above < larger_shares);
+        let left = fewest_moves(partitions, &counts.values().copied().collect::<Vec<_>>());
+        if gain.victim.is_none() && own > share {
+            let share = share_without_idle(partitions, &counts, view, policy);
+            ensure(own <= share, || format!("gains up to {own}, but the share without idle owners is {share}"))?;
+        } else {
+            ensure(own <= share, || format!("gains up to {own}, but the share is {share}"))?;
+            ensure(left + usize::from(gain.victim.is_some()) == to_come, || format!("a move too many: {gain:?}"))?;
+        }
+        to_come = left;
+    }
+    Ok(())
+}
+
+fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view: &View<'_>, policy: &Policy) -> usize {
+    let (idle, active): (Vec<_>, Vec<_>) = counts.iter().partition(|(owner, _)| policy.idle.contains(*owner));
+    let partitions = partitions - idle.iter().map(|(_, held)| **held).sum::<usize>();
+    let floor = partitions / active.len();
+    let larger_shares = partitions % active.len();
+    let above = active.iter().filter(|(owner, held)| **owner != view.me && **held > floor).count();
+    floor + usize::from(above < larger_shares)
+}
+
+/// One gain at a time, by an owner below the fair load. After a steal or handoff, both owners have less than the victim
+/// had and more than the claiming instance had, by more than the threshold.
+fn shares_by_load(view: &View<'_>, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
+    let new: Vec<_> = list_gains(plan).collect();
+    ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;
+    let Some(gain) = new.first() else { return Ok(()) };
+    let loads = OwnerLoads::new(view, policy);
+    let own = loads.by_owner.get(&view.me).copied().unwrap_or_default();
+    let (total, owners) = if gain.victim.is_none() {
+        let idle = loads.by_owner.iter().filter(|(owner, _)| policy.idle.contains(**owner));
+        idle.fold((loads.total, loads.count_owners()), |(total, owners), (_, load)| (total - load, owners - 1))
+    } else {
+        (loads.total, loads.count_owners())
+    };
+    ensure(own * owners < total, || format!("gains with {own}, the fair load or more"))?;
+    let Some(victim) = gain.victim else { return Ok(()) };
+    let mut weighed = view.partitions.iter().zip(&loads.weights);
+    let weight = weighed.find(|(entry, _)| entry.partition == *gain.partition).map_or(0, |(_, weight)| *weight);
+    let other = loads.by_owner.get(victim).copied().unwrap_or_default();
+    let gains_enough = other >= own + weight && loads.exceeds_threshold(other - own - weight, threshold_percent);
+    ensure(gains_enough, || format!("steals {weight} from {other} for {own}, which gains too little"))
+}
+
+/// The loads of the owners in a view, by the weights of their partitions.
+#[derive(Debug)]
+pub struct OwnerLoads<'a> {
+    /// The weight of each partition, in the order of the view.
+    pub weights: Vec<u128>,
+    /// The load of each live owner, including owners without partitions.
+    pub by_owner: BTreeMap<&'a OwnerId, u128>,
+    /// The weight of the lightest partition of each owner.
+    pub lightest: BTreeMap<&'a OwnerId, u128>,
+    /// The weight of all partitions, including unowned ones.
+    pub total: u128,
+}
+
+impl<'a> OwnerLoads<'a> {
+    /// Weighs the partitions of a view.
+    #[must_use]
+    pub fn new(view: &'a View<'a>, policy: &Policy) -> Self {
+        let weights = weights(&view.partitions, &policy.loads);
+        let mut by_owner: BTreeMap<_, _> =
+            [&view.me].into_iter().chain(&view.present).map(|owner| (owner, 0)).collect();
+        let mut lightest = BTreeMap::new();
+        for (entry, weight) in view.partitions.iter().zip(&weights) {
+            if let Some(owner) = find_load_owner(entry, view) {
+                *by_owner.entry(owner).or_default() += weight;
+                let known = lightest.entry(owner).or_insert(*weight);
+                *known = (*known).min(*weight);
+            }
+        }
+        let total = weights.iter().sum();
+        Self { weights, by_owner, lightest, total }
+    }
+
+    /// Returns the number of owners.
+    #[must_use]
+    pub fn count_owners(&self) -> u128 {
+        self.by_owner.len() as u128
+    }
+
+    fn exceeds_threshold(&self, gain: u128, threshold_percent: u32) -> bool {
+        gain * 100 * self.count_owners() > u128::from(threshold_percent) * self.total
+    }
+}
+
+/// A partition in a handoff is part of the load of its receiver.
+fn find_load_owner<'a>(entry: &'a PartitionView, view: &'a View<'a>) -> Option<&'a OwnerId> {
+    if entry.handoff_to.is_some() && entry.handoff_to != entry.operator {
+        return entry.handoff_to.as_ref();
+    }
+    match &entry.owner {
+        PartitionOwner::This | PartitionOwner::Reclaimable => Some(&view.me),
+        PartitionOwner::Other(owner) if entry.operator.as_ref() != Some(owner) => Some(owner),
+        _ => None,
+    }
+}

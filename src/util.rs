@@ -1,0 +1,132 @@
+//! Tools without a subject of their own: locks, panics, randomness, durations as text, and setters.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(feature = "azure")]
+use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use futures::FutureExt;
+use humantime_serde::re::humantime::parse_duration;
+use rand::rngs::{StdRng, SysRng};
+use rand::{Rng, SeedableRng};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::model::OwnerId;
+
+/// Locks a mutex, even if it is poisoned: a panic in one task does not stop other tasks.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading, even if the lock is poisoned.
+#[cfg(feature = "azure")]
+pub(crate) fn lock_for_reading<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing, even if the lock is poisoned.
+#[cfg(feature = "azure")]
+pub(crate) fn lock_for_writing<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the outcome of a request to an event source. A panic is an error of the source.
+pub(crate) async fn catch_panic<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(request).catch_unwind().await.unwrap_or_else(|panic| Err(panic_error(&*panic)))
+}
+
+/// Does the same for one poll. Results that the poll wrote before the panic remain.
+pub(crate) fn catch_panic_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(poll)).map_err(|panic| panic_error(&*panic))
+}
+
+fn panic_error(panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::EventSource, format!("the event source panicked: {}", panic_message(panic)))
+}
+
+/// Returns the message of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    message.unwrap_or("no message")
+}
+
+/// Returns a generator of random numbers with this seed, or with one from the operating system.
+pub(crate) fn rng_from_seed(seed: Option<u64>) -> Result<StdRng> {
+    match seed {
+        Some(seed) => Ok(StdRng::seed_from_u64(seed)),
+        None => StdRng::try_from_rng(&mut SysRng).map_err(|error| {
+            Error::new(ErrorKind::Unavailable, "cannot obtain randomness from the operating system").with_source(error)
+        }),
+    }
+}
+
+impl OwnerId {
+    /// Creates a random id, for instances that have no stable name. A restarted instance then has another id, and waits
+    /// until the leases of the previous one have expired or were released.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unavailable`] if the operating system provides no random numbers.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::OwnerId;
+    /// assert_ne!(OwnerId::random()?, OwnerId::random()?);
+    /// # Ok::<(), eventhubs_checkpoint::Error>(())
+    /// ```
+    pub fn random() -> Result<Self> {
+        let mut rng = rng_from_seed(None)?;
+        Ok(Self::from_record(&format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64())))
+    }
+}
+
+/// Writes a duration of a serialized status as a number of seconds.
+pub(crate) fn serialize_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(duration.as_secs_f64())
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+pub(crate) fn serialize_optional_seconds<S: Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
+}
+
+/// Reads a duration of a configuration file, as in `90s`, or `never`: not every format has a null.
+pub(crate) fn deserialize_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    match text.as_deref() {
+        None | Some("never") => Ok(None),
+        Some(text) => parse_duration(text).map(Some).map_err(serde::de::Error::custom),
+    }
+}
+
+/// One setter per public field, with its documentation. `Some(T)` sets an optional field.
+macro_rules! setters {
+    () => {};
+    ($(#[$doc:meta])* $setter:ident($field:ident: Some($type:ty)); $($rest:tt)*) => {
+        $crate::util::setter!($(#[$doc])* $setter, $field, $type, Some($field));
+        $crate::util::setters!($($rest)*);
+    };
+    ($(#[$doc:meta])* $setter:ident($field:ident: $type:ty); $($rest:tt)*) => {
+        $crate::util::setter!($(#[$doc])* $setter, $field, $type, $field);
+        $crate::util::setters!($($rest)*);
+    };
+}
+
+macro_rules! setter {
+    ($(#[$doc:meta])* $setter:ident, $field:ident, $type:ty, $value:expr) => {
+        $(#[$doc])*
+        #[must_use]
+        pub fn $setter(mut self, $field: $type) -> Self {
+            self.$field = $value;
+            self
+        }
+    };
+}
+
+pub(crate) use setter;
+pub(crate) use setters;
