@@ -30,4 +30,8 @@ process.argv.splice(
   "--silent",
   ...options,
 );
-createRequire(import.meta.url)("azurite/dist/src/blob/main.js");
+const require = createRequire(import.meta.url);
+// Azurite closes a connection after 5 s without a request, as real storage does after minutes. A write that is sent at that
+// moment gets no response, and its outcome is unknown. The option --blobKeepAliveTimeout has no effect.
+require("azurite/dist/src/blob/utils/constants.js").DEFAULT_BLOB_KEEP_ALIVE_TIMEOUT = 600;
+require("azurite/dist/src/blob/main.js");

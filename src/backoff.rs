@@ -6,18 +6,19 @@
 //! | a conditional write whose outcome is unknown, `store::settle` | 20 ms | 320 ms | none | its end |
 //! | the first requests of a store, `store::builder` | 250 ms | 1 s | none | its end |
 //! | an operator's change, `admin::session` | request timeout / 16 | lease / 6 | longer | its end |
-//! | the writer of checkpoints, `processor::checkpoints` | the policy's interval, 1 to 30 s | lease / 2 | longer | a written checkpoint |
+//! | the writer of checkpoints, `processor::checkpoints` | the policy's interval, 1 to 30 s | lease / 2, or the first | longer | a response that is no error |
 //! | a renewal of a lease or of the heartbeat, `balancer::renewals` | lease / 16, at most 1 s | lease / 8, lease / 16 | longer | a success of the same lease |
-//! | a load-balancing cycle that failed, `balancer::pacing` | lease / 16, at most 1 s | the longest pause | shorter | a cycle that succeeded |
-//! | the claims of an instance, `balancer::pacing` | 1 s, or as long as a listing takes | one interval | longer | one step less per claim that is won |
-//! | a request of a handoff whose outcome is unknown, `balancer::handoffs` | interval / 2 | lease | none | its outcome |
+//! | a load-balancing cycle that failed, `balancer::pacing` | lease / 16, at most 1 s | the longest pause | shorter, by a tenth | a cycle that succeeded |
+//! | the claims of an instance, `balancer::pacing` | 1 s, or four times as long as the last cycle | one interval | longer | one step back per claim that is won, or cycle without one |
+//! | a poll of a requested handoff that failed, `balancer::handoffs` | interval / 2 | lease | none | a poll that succeeded |
 //! | the comparison of the letter cases, `balancer::case_check` | lease / 16, at most 1 s | lease / 8 | none | a response |
-//! | a partition that was not won, `balancer::settings` | interval / 4 | lease | none | a claim of it that is won |
-//! | a restart of a partition, `processor::partition` | 250 ms | 30 s | shorter | an event that is finished for the first time |
-//! | a new connection to the event hub, `eventhubs` | 2 s | 30 s | none | a connection that was used for 1 min |
+//! | a partition that was not won, `balancer::settings` | interval / 4 | lease | none | a claim that is won, or a live owner in a listing |
+//! | a restart of a partition, `processor::partition` | 250 ms; 100 ms after progress | 30 s | shorter | progress, or a link that was open for 30 s |
+//! | requests for the event hub's properties and starts, `processor::start` | 250 ms | 3 intervals, 30 s | shorter | a success |
+//! | a new connection to the event hub, `eventhubs` | 2 s | 30 s | none | an attempt 1 min after the last one |
 //! | the refresh of a token, `blob::azure` | 5 s, without a valid token 1 s | 30 s, 5 s | none | a new token |
 //!
-//! Every caller adds what the server asks for, and says up to which limit.
+//! A caller that waits for a server waits at least as long as the server asks, up to a limit that the caller states.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Tools without a subject of their own: locks, panics, randomness, durations as text, and setters.
+//! Tools without a subject of their own: locks, panics, randomness and random owner ids, serialized durations, and
+//! setters.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};

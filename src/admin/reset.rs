@@ -135,7 +135,7 @@ impl ResetOptions {
 pub enum ResetOutcome {
     /// The checkpoint is at the new position, and the partition was released: its next owner starts exactly there,
     /// unless the partition is reset again. With owners of other SDKs in the group the guarantee is weaker: none of
-    /// them wrote the checkpoint while the operator [waited](super::ResetOptions::settle), but one whose handler takes
+    /// them wrote the checkpoint while the operator [waited](ResetOptions::settle), but one whose handler takes
     /// longer may write it later.
     Done,
     /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
@@ -170,13 +170,13 @@ pub enum NotDone {
         operator: OwnerId,
     },
     /// An owner of another SDK is alive in the group. Such an owner does not detect in time that it lost its partition,
-    /// and may undo the reset. Stop those owners first, or see [`ResetOptions::allow_foreign`](super::ResetOptions).
+    /// and may undo the reset. Stop those owners first, or see [`ResetOptions::allow_foreign`].
     Foreign {
         /// One of these owners.
         owner: OwnerId,
     },
     /// An owner of this crate has the partition, and the options do not permit to take it over. Stop the owner first, or
-    /// see [`ResetOptions::allow_live`](super::ResetOptions).
+    /// see [`ResetOptions::allow_live`].
     Live {
         /// The owner.
         owner: OwnerId,

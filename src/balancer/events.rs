@@ -138,7 +138,7 @@ impl From<DuplicateCause> for &'static str {
     }
 }
 
-/// The sending half.
+/// Sends ownership events to the subscribers, the log and the metrics.
 #[derive(Clone, Debug)]
 pub(super) struct Events {
     sender: broadcast::Sender<OwnershipEvent>,

@@ -20,7 +20,7 @@ use crate::util::lock;
 #[derive(Debug)]
 pub(super) enum LoopOrder {
     Command(LoopCommand),
-    /// [`Command::Shutdown`] or [`Command::Keep`]. The loop reports which partitions it left owned.
+    /// [`LoopCommand::Shutdown`] or [`LoopCommand::Keep`]. The loop reports which partitions it left owned.
     End(LoopCommand, oneshot::Sender<LeftOwned>),
 }
 

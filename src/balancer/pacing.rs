@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, lengthen_wait};
 use crate::model::Moment;
 
 /// The longest wait, in intervals.
@@ -182,7 +182,7 @@ impl Pacing {
     pub(super) fn steady_wait(&self, jitter: f64) -> Duration {
         if self.claims {
             // Up to a quarter longer than the shortest wait, for the same reason.
-            return self.short_wait().mul_f64(1.0 + jitter / 4.0).min(self.interval.mul_f64(1.0 + jitter / 10.0));
+            return lengthen_wait(self.short_wait(), jitter).min(self.interval.mul_f64(1.0 + jitter / 10.0));
         }
         let longer = (self.interval * self.calm.clamp(1, LONGEST)).mul_f64(1.0 + jitter / 10.0);
         if longer <= self.longest { longer } else { self.longest.mul_f64(1.0 - jitter / 10.0) }

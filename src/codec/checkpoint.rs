@@ -1,4 +1,4 @@
-//! Checkpoints.
+//! The metadata of checkpoints.
 
 use super::fields::{
     HUB_CREATED, INITIAL, MalformedRecord, MetadataReader, OFFSET, OWNER_ID, SEQUENCE_NUMBER, UPDATED_AT, format_time,

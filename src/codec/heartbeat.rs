@@ -1,4 +1,4 @@
-//! Heartbeats.
+//! The metadata of heartbeats.
 
 use super::fields::{
     DECLARED_DEAD_BY, INCARNATION, LEASE_DURATION, MalformedRecord, MetadataReader, OWNER_ID, format_seconds,

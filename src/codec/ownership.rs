@@ -1,4 +1,4 @@
-//! Ownership records.
+//! The metadata of ownerships.
 
 use super::fields::{
     AWAY, CLAIMED_AT, COOPERATIVE, DRAINING, EPOCH, HANDOFF_TO, INCARNATION, LEASE_DURATION, LEASE_SCOPE, LOAD,

@@ -31,7 +31,7 @@ pub fn check_plan(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     check_stability(view, policy, plan)
 }
 
-/// Checks safety, for any view: the plan claims and requests only what it may, no more than the cap and the strategy
+/// Checks safety, for any view: the plan claims and requests only what it may, no more than the limit and the strategy
 /// allow; no victim keeps less than its share; only what must be released is released.
 ///
 /// # Errors
@@ -41,7 +41,7 @@ pub fn check_safety(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     each_partition_once(plan)?;
     claims_only_what_it_may(view, policy, plan)?;
     requests_only_what_it_may(view, policy, plan)?;
-    stays_within_the_cap(view, policy, plan)?;
+    stays_within_the_limit(view, policy, plan)?;
     releases_only_what_it_must(view, policy, plan)?;
     steals_only_if_nothing_is_unowned(view, policy, plan)?;
     match &policy.strategy {
@@ -235,7 +235,7 @@ fn requests_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> V
     Ok(())
 }
 
-fn stays_within_the_cap(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
+fn stays_within_the_limit(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
     let taken = list_gains(plan).filter(|gain| gain.victim.is_none()).count();
     let Some(max) = policy.max_partitions else {
@@ -281,7 +281,7 @@ fn releases_only_what_it_must(view: &View<'_>, policy: &Policy, plan: &Plan) -> 
     let above: BTreeSet<_> = list_released(plan, ReleaseReason::OverLimit).collect();
     let excess = kept.len().saturating_sub(policy.max_partitions.unwrap_or(usize::MAX));
     ensure(above.len() == excess && above.is_subset(&kept), || {
-        format!("releases {above:?}, but {excess} are above the cap")
+        format!("releases {above:?}, but {excess} are above the limit")
     })
 }
 

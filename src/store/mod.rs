@@ -343,7 +343,9 @@ impl GroupStore {
         let request = request.instrument(self.telemetry().span().clone());
         let response = limit_request(limit, operation.as_str(), request).await;
         observed.record_outcome(counted.finish(&response));
-        response.as_ref().err().and_then(Error::server_time).into_iter().for_each(|time| self.note_time(time));
+        if let Some(time) = response.as_ref().err().and_then(Error::server_time) {
+            self.note_time(time);
+        }
         response
     }
 

@@ -61,14 +61,17 @@ impl GroupStore {
     /// a write with a [deadline](ConditionalWrite::deadline) takes its time from now on.
     pub(super) async fn settle_write<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
         let Some(deadline) = write.deadline() else { return write_until_settled(write, self.request_timeout()).await };
-        let unknown = format!(
-            "{}: the outcome of writing {} is still unknown",
-            write.storage_operation().as_str(),
-            write.record_label()
-        );
-        timeout_at(deadline, write_until_settled(write, self.request_timeout()))
-            .await
-            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Indeterminate, format!("{unknown} when its time is over"))))
+        match timeout_at(deadline, write_until_settled(write, self.request_timeout())).await {
+            Ok(settled) => settled,
+            Err(_) => Err(Error::new(
+                ErrorKind::Indeterminate,
+                format!(
+                    "{}: the outcome of writing {} is still unknown when its time is over",
+                    write.storage_operation().as_str(),
+                    write.record_label()
+                ),
+            )),
+        }
     }
 }
 
@@ -97,7 +100,10 @@ async fn write_until_settled<W: ConditionalWrite>(write: &mut W, request_timeout
     }
     match next {
         SettleStep::Done(outcome) => Ok(outcome),
-        SettleStep::Write(_) => Err(last.into_iter().fold(write.contention_error(), Error::with_source)),
+        SettleStep::Write(_) => Err(match last {
+            Some(error) => write.contention_error().with_source(error),
+            None => write.contention_error(),
+        }),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Settings of an [`AzureContainer`].
+//! The constructors and the builder of an [`AzureContainer`].
 
 use std::fmt;
 use std::sync::Arc;

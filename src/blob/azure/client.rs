@@ -56,7 +56,7 @@ pub(super) struct ContainerSettings {
 
 impl fmt::Debug for ContainerSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("ContainerSettings")
             .field("url", &self.container_url.url().as_str())
             .field("credentials", &self.credentials.get().kind())
             .field("api_version", &self.api_version)

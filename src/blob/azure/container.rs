@@ -1,4 +1,4 @@
-//! The container: sends one request per call of the port.
+//! The container: the calls of the port as requests.
 
 use std::collections::HashSet;
 use std::fmt;

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backoff::Backoff;
-
 use azure_core::Error;
 use azure_core::credentials::{AccessToken, Secret};
 use time::OffsetDateTime;
+
+use crate::backoff::Backoff;
 
 /// How long before its expiry a token is replaced. `azure_core` and `azure_identity` begin at the same time; until then
 /// `azure_identity` returns its current token.

@@ -345,7 +345,7 @@ impl fmt::Debug for LegacyContainerBuilder {
 
 impl fmt::Debug for LegacySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
+        f.debug_struct("LegacySettings")
             .field("url", &self.url.as_str())
             .field("page_size", &self.page_size)
             .field("with_client_factory", &self.connect.is_some())

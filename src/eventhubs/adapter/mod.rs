@@ -1,4 +1,5 @@
-//! The checkpoint store of the official `EventProcessor`, on the store of this crate.
+//! The adapter for the official `EventProcessor`: its checkpoint store, the groups that it serves, and the partitions that
+//! it owns.
 
 mod checkpoint_store;
 mod groups;

@@ -206,7 +206,7 @@ pub(crate) async fn close_once_unused<C: Client>(client: Arc<SharedClient<C>>) -
     }
 }
 
-/// A connection.
+/// A connection to the event hub: its current client, and the replaced ones that links still use.
 pub(crate) struct Connection<C: Client> {
     connector: Arc<Connector<C>>,
     clients: SyncMutex<ConnectionClients<C>>,

@@ -59,7 +59,7 @@ const ROUND_TRIPS: u32 = 10;
 /// again once a client has lasted a minute.
 ///
 /// Only the source reopens links: it turns the retries of the client off. If you turn them on in
-/// [`with_client_builder`](super::EventHubSourceBuilder::with_client_builder), the client re-attaches a detached link, and
+/// [`with_client_builder`](EventHubSourceBuilder::with_client_builder), the client re-attaches a detached link, and
 /// all other links of its connection, at the positions where they were opened. The
 /// [`Processor`](crate::processor::Processor) then detects the first repeated event, and reopens each link.
 ///
@@ -74,7 +74,7 @@ const ROUND_TRIPS: u32 = 10;
 /// # Two readers of a partition
 ///
 /// The broker admits one of them: by default the reader that opened its link last, as with the processors of other
-/// SDKs; see [`OwnerLevel`](super::OwnerLevel).
+/// SDKs; see [`OwnerLevel`].
 ///
 /// # Memory
 ///
@@ -324,7 +324,7 @@ fn response_for(
     }
 }
 
-/// The owner level (in some SDKs *epoch*) of the links of an [`EventHubSource`](super::EventHubSource).
+/// The owner level (in some SDKs *epoch*) of the links of an [`EventHubSource`].
 ///
 /// The broker compares the levels of the receivers that are attached to a partition in a consumer group. A receiver
 /// with a level displaces all receivers with an equal or lower level, and those without one. A receiver with a lower

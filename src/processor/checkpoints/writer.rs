@@ -152,8 +152,8 @@ impl Checkpointer {
 
     /// Returns when the policy wants the position that is requested now to be written.
     fn next_due(&self) -> Option<Instant> {
-        self.shared.with_pending(|pending| pending.unwritten_position().is_some()).then_some(())?;
-        self.policy.interval.map(|every| Instant::now() + every)
+        let is_behind = self.shared.with_pending(|pending| pending.unwritten_position().is_some());
+        self.policy.interval.filter(|_| is_behind).map(|every| Instant::now() + every)
     }
 
     /// Writes the greatest requested position, unless it is written already. Ends by the deadline if there is one.

@@ -22,12 +22,12 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use self::control::Control;
+use self::handler_call::{HANDLER, panic_error};
 use self::machine::{Machine, NextStep, StepOutcome};
+use self::restart_backoff::RestartBackoff;
 use super::config::OnFailure;
 use super::handler::Handler;
 use super::monitoring::status::PartitionPhase;
-use super::partition::handler_call::{HANDLER, panic_error};
-use super::partition::restart_backoff::RestartBackoff;
 use super::shared::{recreation_error, shorten_randomly};
 use super::start::invalid::ResumeFailure;
 use crate::error::{Error, ErrorKind};

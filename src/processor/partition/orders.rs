@@ -1,4 +1,4 @@
-//! Requests to the task of one partition, and what others see of them.
+//! What the task of one partition was asked to do, and read-only views of that.
 
 use std::time::Duration;
 

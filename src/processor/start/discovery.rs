@@ -14,8 +14,7 @@ use crate::model::PartitionId;
 use crate::processor::handler::Handler;
 use crate::processor::partition::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::processor::shared::{SharedResources, first_wait, shorten_randomly};
-use crate::source::positions::resolve_start;
-use crate::source::{EventSource, NO_EPOCH, StartPosition, caught_request};
+use crate::source::{EventSource, NO_EPOCH, StartPosition, caught_request, resolve_start};
 use crate::store::GroupStore;
 use crate::telemetry::{self, Telemetry};
 

@@ -55,6 +55,8 @@ pub struct Fleet {
     pub own_case: BlobNameCase,
     /// The lease duration of all processors.
     pub expiry: Duration,
+    /// A processor without an owner level. The event hub refuses it while the previous owner of a partition reads on.
+    pub refusable: Option<String>,
     lower: GroupStore,
     verbatim: GroupStore,
     pub processed: Processed,
@@ -117,6 +119,7 @@ impl Fleet {
             case: NameCase::Lower,
             own_case: BlobNameCase::Auto,
             expiry: EXPIRY,
+            refusable: None,
             lower,
             verbatim,
             processed: Processed::default(),
@@ -367,7 +370,8 @@ impl Fleet {
         for (partition, last) in newest {
             let owner = &records[partition].0;
             let processor = self.processed.newest(partition).filter(|(number, _)| number > last).map(|(_, by)| by);
-            if processor.as_ref() != Some(owner) {
+            let is_refused = processor.is_some() && self.refusable.as_ref() == Some(owner);
+            if processor.as_ref() != Some(owner) && !is_refused {
                 return Err(format!("{owner} owns partition {partition}, but {processor:?} processes its new events"));
             }
             let lost = self.processed.missing(partition, 0, *last);
