@@ -299,7 +299,7 @@ impl Examination<'_> {
             let case = self.group.group.blob_name_case.other();
             Finding::new(Check::OtherNameCase, Vec::new(), format!("records exist under {case} names, too"))
         });
-        let malformed = self.records.iter_malformed().filter(|malformed| !self.is_incomplete(&malformed.blob));
+        let malformed = self.records.malformed_records().filter(|malformed| !self.is_incomplete(&malformed.blob));
         let malformed = malformed.map(|malformed| {
             Finding::new(Check::MalformedRecord, Vec::new(), format!("{}: {}", malformed.blob, malformed.problem))
         });

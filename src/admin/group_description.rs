@@ -157,7 +157,7 @@ impl Describer<'_> {
         let partitions: Vec<_> = partitions
             .map(|entry| self.describe_partition(entry, checkpoints.get(&entry.partition).copied()))
             .collect();
-        let members = self.list_members();
+        let members = self.members();
         // The sum is unknown if the lag of one partition is.
         let mut lags = partitions.iter().map(|partition| partition.lag.events);
         let events = lags.try_fold(0, |sum: u64, events| Some(sum.saturating_add(events?)));
@@ -178,7 +178,7 @@ impl Describer<'_> {
 
     /// Returns the live members: the owners of live records, and owners with a live heartbeat. An operator is not a
     /// member.
-    fn list_members(&self) -> Vec<Member> {
+    fn members(&self) -> Vec<Member> {
         let mut members = BTreeMap::<OwnerId, Member>::new();
         let survey = &self.records.survey;
         for seen in &survey.ownerships.records {

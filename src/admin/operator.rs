@@ -7,7 +7,7 @@ use futures::future::{join_all, pending};
 
 use super::plan::Expected;
 use super::reader::Reader;
-use super::records::{GroupRecords, Survey};
+use super::records::{GroupRecords, OwnerRecords};
 use super::reset::{NotDone, ResetOptions, ResetOutcome};
 use super::session::{OperatorSession, ResetOrder, Retries};
 use super::takeover::{Allowed, Takeover, takeover};
@@ -59,7 +59,7 @@ enum Purpose {
 /// What the claims of one takeover replace. An attempt without a response may have replaced a record that the next
 /// attempt does not find anymore.
 #[derive(Default)]
-struct Displaced {
+struct DisplacedOwnership {
     record: Option<OwnershipRecord>,
     settle: bool,
 }
@@ -120,7 +120,7 @@ impl Operator {
                 "partition {twice} has two new positions: pass one position per partition"
             )));
         }
-        let survey = Survey::read(&self.store).await?;
+        let survey = OwnerRecords::read(&self.store).await?;
         let resets = resets.into_iter().map(|(partition, position)| {
             let survey = &survey;
             async move {
@@ -136,7 +136,7 @@ impl Operator {
     /// Resets one partition, by a listing of the group.
     pub(super) async fn reset_one(
         &self,
-        first: &Survey,
+        first: &OwnerRecords,
         partition: &PartitionId,
         order: &ResetOrder,
         options: &ResetOptions,
@@ -165,7 +165,7 @@ impl Operator {
         partitions: Vec<PartitionId>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, Result<(), NotDone>)>> {
-        let survey = Survey::read(&self.store).await?;
+        let survey = OwnerRecords::read(&self.store).await?;
         let releases = partitions.into_iter().map(|partition| {
             let survey = &survey;
             async move {
@@ -178,7 +178,7 @@ impl Operator {
 
     async fn release_one(
         &self,
-        survey: &Survey,
+        survey: &OwnerRecords,
         partition: &PartitionId,
         options: &ResetOptions,
     ) -> Result<(), NotDone> {
@@ -224,13 +224,13 @@ impl Operator {
     /// the record may be this operator's already.
     async fn take_over(
         &self,
-        first: &Survey,
+        first: &OwnerRecords,
         partition: &PartitionId,
         purpose: Purpose,
         options: &ResetOptions,
     ) -> Result<OperatorSession, NotDone> {
         let mut retries = Retries::new(&self.store, MAX_CLAIMS);
-        let mut earlier = Displaced::default();
+        let mut earlier = DisplacedOwnership::default();
         let mut taken = self.take_over_once(first, partition, purpose, options, &mut earlier).await;
         loop {
             let goes_on = match &taken {
@@ -241,7 +241,7 @@ impl Operator {
             if !goes_on {
                 return taken;
             }
-            taken = match Survey::read(&self.store).await {
+            taken = match OwnerRecords::read(&self.store).await {
                 Ok(survey) => self.take_over_once(&survey, partition, purpose, options, &mut earlier).await,
                 Err(error) => Err(NotDone::Failed(error)),
             };
@@ -250,11 +250,11 @@ impl Operator {
 
     async fn take_over_once(
         &self,
-        survey: &Survey,
+        survey: &OwnerRecords,
         partition: &PartitionId,
         purpose: Purpose,
         options: &ResetOptions,
-        displaced: &mut Displaced,
+        displaced: &mut DisplacedOwnership,
     ) -> Result<OperatorSession, NotDone> {
         let mut takeover = self.decide_takeover(survey, partition, options)?;
         if purpose == Purpose::Release {
@@ -278,7 +278,7 @@ impl Operator {
 
     fn decide_takeover(
         &self,
-        survey: &Survey,
+        survey: &OwnerRecords,
         partition: &PartitionId,
         options: &ResetOptions,
     ) -> Result<Takeover, NotDone> {
@@ -290,7 +290,12 @@ impl Operator {
         takeover(&view, partition, allowed)
     }
 
-    async fn claim_partition(&self, survey: &Survey, partition: &PartitionId, takeover: Takeover) -> ClaimOutcome {
+    async fn claim_partition(
+        &self,
+        survey: &OwnerRecords,
+        partition: &PartitionId,
+        takeover: Takeover,
+    ) -> ClaimOutcome {
         let Some(seen) = takeover.over else {
             return self.store.claim(&Claim::unowned(partition.clone())).await;
         };

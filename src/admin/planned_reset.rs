@@ -10,7 +10,7 @@ use super::new_position::{NewPosition, effect_of_search, new_position_of, unknow
 use super::operator::Operator;
 use super::partition_description::PartitionDescription;
 use super::plan::{NO_SUCH_PARTITION, Plan, PlannedChange, plan_no_change, plan_refusal, plan_reset};
-use super::records::{HubRanges, Survey};
+use super::records::{HubRanges, OwnerRecords};
 use super::reset::{NotDone, Reset, ResetOptions, ResetOutcome, ResetTarget};
 use super::session::ResetOrder;
 use crate::error::{Error, ErrorKind, Result};
@@ -102,7 +102,7 @@ impl Plan {
         options: &'a ResetOptions,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<impl Stream<Item = (&'a PartitionId, ResetOutcome)> + 'a> {
-        let survey = Arc::new(Survey::read(operator.store()).await?);
+        let survey = Arc::new(OwnerRecords::read(operator.store()).await?);
         let stop = stop.boxed().shared();
         let resets = self.writes().filter_map(move |change| {
             let order = ResetOrder {
@@ -176,7 +176,7 @@ async fn plan_partition(
 
 async fn reset_repeatedly(
     operator: &Operator,
-    survey: &Survey,
+    survey: &OwnerRecords,
     change: &PlannedChange,
     order: &ResetOrder,
     options: &ResetOptions,
@@ -186,7 +186,7 @@ async fn reset_repeatedly(
         if !matches!(outcome, ResetOutcome::NotDone(NotDone::Lost { .. })) {
             break;
         }
-        let Ok(survey) = Survey::read(operator.store()).await else { break };
+        let Ok(survey) = OwnerRecords::read(operator.store()).await else { break };
         outcome = operator.reset_one(&survey, &change.partition, order, options).await;
     }
     outcome

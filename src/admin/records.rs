@@ -8,12 +8,12 @@ use time::OffsetDateTime;
 use crate::error::Result;
 use crate::model::{Heartbeat, Moment, Ownership, PartitionId};
 use crate::planner::{Observer, View, observe};
-use crate::source::{EventSource, PartitionProperties, caught_request, whole_seconds};
+use crate::source::{EventSource, PartitionProperties, guard_request, whole_seconds};
 use crate::store::{Checkpoint, GroupStore, Listing, MalformedRecord, Records};
 
 /// The ownerships and heartbeats of a group.
 #[derive(Debug, Default)]
-pub(super) struct Survey {
+pub(super) struct OwnerRecords {
     pub(super) ownerships: Listing<Ownership>,
     pub(super) heartbeats: Listing<Heartbeat>,
 }
@@ -22,7 +22,7 @@ pub(super) struct Survey {
 #[derive(Debug)]
 pub struct GroupRecords {
     pub(super) store: GroupStore,
-    pub(super) survey: Survey,
+    pub(super) survey: OwnerRecords,
     pub(super) checkpoints: Listing<Checkpoint>,
     /// The records in the other name case.
     pub(super) other: Records,
@@ -31,7 +31,7 @@ pub struct GroupRecords {
     pub(super) taken_at: OffsetDateTime,
 }
 
-impl Survey {
+impl OwnerRecords {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
         let ownerships = store.list_ownerships().await?;
         let heartbeats = store.list_heartbeats().await?;
@@ -55,7 +55,7 @@ impl GroupRecords {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
         let other = store.list_other_records().await?;
         let Records { ownerships, checkpoints, heartbeats } = store.list_records().await?;
-        let survey = Survey { ownerships, heartbeats };
+        let survey = OwnerRecords { ownerships, heartbeats };
         let read_at = store.lease_clock_now();
         Ok(Self { store: store.clone(), survey, checkpoints, other, read_at, taken_at: store.server_time() })
     }
@@ -63,7 +63,7 @@ impl GroupRecords {
     /// Returns whether there is any record of the group under names in this letter case.
     #[must_use]
     pub fn has_records(&self) -> bool {
-        self.iter_malformed().next().is_some()
+        self.malformed_records().next().is_some()
             || !self.survey.heartbeats.records.is_empty()
             || !self.partitions_with_records().is_empty()
     }
@@ -74,7 +74,7 @@ impl GroupRecords {
         of_ownerships.chain(self.checkpoints.records.iter().map(|seen| &seen.partition)).cloned().collect()
     }
 
-    pub(super) fn iter_malformed(&self) -> impl Iterator<Item = &MalformedRecord> {
+    pub(super) fn malformed_records(&self) -> impl Iterator<Item = &MalformedRecord> {
         let Self { survey, checkpoints, .. } = self;
         let lists = [&survey.ownerships.malformed, &survey.heartbeats.malformed, &checkpoints.malformed];
         lists.into_iter().flatten()
@@ -97,9 +97,9 @@ impl HubRanges {
     ///
     /// The first error of the source.
     pub async fn read(source: &impl EventSource) -> Result<Self> {
-        let hub = caught_request(source.event_hub_properties()).await?;
+        let hub = guard_request(source.event_hub_properties()).await?;
         let read = hub.partitions.into_iter().map(|partition| async move {
-            let properties = caught_request(source.partition_properties(&partition)).await?;
+            let properties = guard_request(source.partition_properties(&partition)).await?;
             Ok((partition, properties))
         });
         let created_at = hub.created_at.map(whole_seconds);
@@ -201,7 +201,7 @@ pub(super) mod samples {
             let store = runtime.block_on(settings.with_seed(5).for_operator().unwrap().connect()).unwrap();
             Self {
                 store,
-                survey: Survey::default(),
+                survey: OwnerRecords::default(),
                 checkpoints: Listing::default(),
                 other: Records::default(),
                 read_at: READ_AT,

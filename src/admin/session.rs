@@ -208,7 +208,7 @@ impl Retries {
         let may_pass = error.may_pass() || error.kind() == ErrorKind::Conflict;
         let goes_on = may_pass && self.try_again();
         if goes_on {
-            sleep(self.store.pause_after(error, &mut self.backoff)).await;
+            sleep(self.store.wait_after_error(error, &mut self.backoff)).await;
         }
         goes_on
     }

@@ -65,7 +65,7 @@ impl CaseConflictCheck {
     }
 
     /// Records that this instance has a live ownership, and had none before.
-    pub(super) fn became_live(&mut self, context: &Context) {
+    pub(super) fn record_live_lease(&mut self, context: &Context) {
         if context.settings.has_other_name_case {
             self.unknown_since.get_or_insert(context.now);
             self.is_second_due = true;
@@ -95,7 +95,8 @@ impl CaseConflictCheck {
         let conflict = match found {
             Ok(conflict) => conflict,
             Err(error) => {
-                let wait = Backoff::new(context.settings.retry_pause(), lease_duration / 8).wait_after(self.failures);
+                let wait =
+                    Backoff::new(context.settings.first_retry_wait(), lease_duration / 8).wait_after(self.failures);
                 self.progress = CheckProgress::Due(context.now + wait.max(context.settings.retry_after(&error)));
                 self.failures = self.failures.saturating_add(1);
                 let error = Arc::new(error);

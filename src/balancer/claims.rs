@@ -99,7 +99,7 @@ impl Partitions {
                     let setback = Setback { failures: 1, until: context.now, error: None };
                     self.setbacks.insert(partition.clone(), setback);
                 }
-                context.owner_is(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
+                context.record_owner(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
                 self.resume_polling(partition, pending);
             }
             ClaimOutcome::Replaced { by } => context.end_as_replaced(by),
@@ -115,7 +115,7 @@ impl Partitions {
         let epoch = lease.epoch();
         // The storage has decided about the partition.
         self.setbacks.remove(&partition);
-        context.claim_won();
+        context.record_won_claim();
         // The owner that did not respond may still be processing the partition.
         if requested && matches!(reason, ClaimReason::Stolen(_)) {
             let cause = DuplicateCause::NotAcknowledged;
@@ -123,7 +123,7 @@ impl Partitions {
         }
         context.push_action(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
         self.add_lease(context, lease);
-        context.owner_is(&partition, PartitionOwner::This);
+        context.record_owner(&partition, PartitionOwner::This);
         context.push_event(OwnershipEvent::Claimed { partition: partition.clone(), epoch, reason });
         if context.is_ending() {
             self.release_partition(context, &partition, epoch, ReleaseReason::Shutdown);
@@ -132,7 +132,7 @@ impl Partitions {
 
     /// Goes on with claims that waited for the start of this partition.
     pub(super) fn on_started(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        if let Some(owned) = self.get_with_epoch(partition, epoch) {
+        if let Some(owned) = self.lease_in_epoch(partition, epoch) {
             owned.not_started_since = None;
         }
         if context.start_overdue {
@@ -157,7 +157,7 @@ impl Partitions {
     ) {
         let wait = context.settings.retry_after(&error);
         let error = Arc::new(error);
-        context.claim_failed();
+        context.record_failed_claim();
         for partition in &partitions {
             self.set_back(context, partition, wait, Some(Arc::clone(&error)));
         }

@@ -152,7 +152,7 @@ impl BalancerConfig {
         self
     }
 
-    pub(super) fn validate(&self, store: &GroupStore) -> Result<()> {
+    pub(super) fn check_settings(&self, store: &GroupStore) -> Result<()> {
         let interval = self.load_balancing_interval;
         let lease = store.lease_durations().own;
         if interval.is_zero() {

@@ -108,28 +108,28 @@ impl Context {
     }
 
     /// Records that a claim failed because of the storage.
-    pub(super) fn claim_failed(&mut self) {
+    pub(super) fn record_failed_claim(&mut self) {
         self.effects.claim = Some(ClaimResult::Failed);
     }
 
-    pub(super) fn claim_won(&mut self) {
+    pub(super) fn record_won_claim(&mut self) {
         self.effects.claim = Some(ClaimResult::Won);
     }
 
     /// Requests a new snapshot.
-    pub(super) fn refresh_snapshot(&mut self) {
+    pub(super) fn request_snapshot(&mut self) {
         self.effects.changed = true;
     }
 
     /// Records that a partition has another owner.
-    pub(super) fn owner_is(&mut self, partition: &PartitionId, owner: PartitionOwner) {
+    pub(super) fn record_owner(&mut self, partition: &PartitionId, owner: PartitionOwner) {
         self.effects.changes.push((partition.clone(), Change::Owner(owner)));
         self.effects.disturbed = true;
         self.effects.changed = true;
     }
 
     /// Records that another instance requested a partition of this one.
-    pub(super) fn handoff_requested_by(&mut self, partition: &PartitionId, by: &OwnerId) {
+    pub(super) fn record_handoff_request(&mut self, partition: &PartitionId, by: &OwnerId) {
         self.effects.changes.push((partition.clone(), Change::HandoffReceived(by.clone())));
         self.effects.changed = true;
     }

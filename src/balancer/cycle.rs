@@ -73,7 +73,7 @@ impl Cycles {
 
     pub(super) fn start_listing(&mut self, context: &mut Context, with_heartbeats: bool) {
         let Some(due) = self.next().filter(|due| *due <= context.now) else { return };
-        self.pacing.cycle_begins();
+        self.pacing.begin_cycle();
         self.listing_sent = context.now;
         let late = context.now.saturating_sub(due);
         if late > context.settings.interval() / 2 {
@@ -89,8 +89,8 @@ impl Cycles {
             self.pacing.bring_forward();
         }
         match effects.claim {
-            Some(ClaimResult::Won) => self.pacing.claim_won(),
-            Some(ClaimResult::Failed) => self.pacing.claim_failed(),
+            Some(ClaimResult::Won) => self.pacing.record_won_claim(),
+            Some(ClaimResult::Failed) => self.pacing.record_failed_claim(),
             None => {}
         }
     }
@@ -101,7 +101,7 @@ impl Cycles {
             _ => Throttled::No,
         };
         let jitter = context.random_chance();
-        let wait = self.pacing.cycle_failed(context.now, context.settings.retry_pause(), throttled, jitter);
+        let wait = self.pacing.record_failure(context.now, context.settings.first_retry_wait(), throttled, jitter);
         context.push_note(Note::CycleFailed(error, wait));
     }
 
@@ -133,7 +133,7 @@ impl Cycles {
             (false, true) => CycleFinding::Nothing,
             (false, false) => CycleFinding::Change,
         };
-        self.pacing.cycle_succeeded(now, found, took, result.next_claimable, context.random_chance());
+        self.pacing.record_success(now, found, took, result.next_claimable, context.random_chance());
         self.note_slow_start(context, plan.left_for_later);
     }
 
@@ -242,7 +242,8 @@ pub(super) fn needs_heartbeats(context: &Context, partitions: &Partitions, view:
     if !plan.claim.is_empty() || !plan.handoff.is_empty() {
         return true;
     }
-    if partitions.list_owned().any(|(id, _)| view.record_of(id).is_some_and(|seen| seen.record.handoff_to.is_some())) {
+    if partitions.owned_leases().any(|(id, _)| view.record_of(id).is_some_and(|seen| seen.record.handoff_to.is_some()))
+    {
         return true;
     }
     let leaves_to_others = view.has_reserved() || (!view.present.is_empty() && view.has_unowned());
@@ -251,7 +252,7 @@ pub(super) fn needs_heartbeats(context: &Context, partitions: &Partitions, view:
 
 /// Drops the partitions that have another owner, or none, by the listing.
 pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    let before: Vec<_> = partitions.list_owned().map(|(partition, _)| partition.clone()).collect();
+    let before: Vec<_> = partitions.owned_leases().map(|(partition, _)| partition.clone()).collect();
     for partition in before {
         let owner = view.owner_of_partition(&partition);
         if owner == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
@@ -262,7 +263,7 @@ pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view
             _ => None,
         };
         partitions.remove(&partition);
-        context.owner_is(&partition, owner.cloned().unwrap_or(PartitionOwner::Unowned));
+        context.record_owner(&partition, owner.cloned().unwrap_or(PartitionOwner::Unowned));
         context.push_event(OwnershipEvent::Lost { partition, by });
     }
 }

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use tracing::Instrument;
 
 use super::events::{Events, Note};
-use super::handle::{LoopOrder, StorageHealth};
+use super::handle::{LoopMessage, StorageHealth};
 use super::liveness::{LivenessTracker, Stalled};
 use super::loads::LoadTracker;
 use super::snapshot::Snapshot;
@@ -29,7 +29,7 @@ pub(super) struct Ports {
     pub(super) permit: LoopPermit,
     /// The partitions of the event hub.
     pub(super) hub: watch::Receiver<Arc<[PartitionId]>>,
-    pub(super) orders: mpsc::UnboundedReceiver<LoopOrder>,
+    pub(super) orders: mpsc::UnboundedReceiver<LoopMessage>,
     pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
@@ -85,8 +85,8 @@ impl Driver {
             step = tokio::select! {
                 biased;
                 order = self.ports.orders.recv() => match order {
-                    Some(LoopOrder::Command(command)) => self.feed_input(Happened::Commanded(command)),
-                    Some(LoopOrder::End(command, done)) => {
+                    Some(LoopMessage::Command(command)) => self.feed_input(Happened::Commanded(command)),
+                    Some(LoopMessage::End(command, done)) => {
                         self.waiting.push(done);
                         self.feed_input(Happened::Commanded(command))
                     }
@@ -116,7 +116,7 @@ impl Driver {
     /// Feeds the state an input, after what the state cannot observe itself: stalls of the application and outages of
     /// the storage.
     fn feed_input(&mut self, happened: Happened) -> Step {
-        let stalled = self.ports.liveness.list_stalled();
+        let stalled = self.ports.liveness.current_stalls();
         if stalled != self.stalled {
             self.stalled.clone_from(&stalled);
             self.step_state(Happened::Liveness(stalled))?;
@@ -134,7 +134,7 @@ impl Driver {
         for action in self.state.step(happened, now) {
             self.execute_action(action)?;
         }
-        self.ports.metrics.0.set_oldest_lease_age(|| self.state.renewal_age(now));
+        self.ports.metrics.0.set_oldest_lease_age(|| self.state.oldest_lease_age(now));
         self.ports.storage_health.set_failures(self.state.storage_failures());
         ControlFlow::Continue(())
     }
@@ -154,7 +154,7 @@ impl Driver {
             Action::Emit(event) => ports.events.emit_event(event),
             Action::Note(note) => {
                 if let Note::CycleTook(_) = note {
-                    ports.storage_health.cycle_succeeded();
+                    ports.storage_health.record_cycle();
                 }
                 note.log_and_count(ports.store.telemetry());
             }
@@ -261,7 +261,9 @@ async fn release_persistently(store: &GroupStore, lease: &Lease, left: Option<Du
     loop {
         match store.release(lease).await {
             ReleaseOutcome::Indeterminate(error) => {
-                let Some(next) = attempts.next_after(&error) else { return ReleaseOutcome::Indeterminate(error) };
+                let Some(next) = attempts.next_attempt_after(&error) else {
+                    return ReleaseOutcome::Indeterminate(error);
+                };
                 store.telemetry().ownership_indeterminate(StorageOperation::Release, lease.partition(), &error);
                 sleep_until(next).await;
             }
@@ -275,7 +277,7 @@ async fn renew_for_restart(store: &GroupStore, lease: &Lease) -> ClaimOutcome {
     let mut attempts = store.retry_schedule(None);
     loop {
         match store.renew(lease).await {
-            ClaimOutcome::Indeterminate(error) if attempts.again_after(&error).await => {}
+            ClaimOutcome::Indeterminate(error) if attempts.wait_for_next_attempt(&error).await => {}
             outcome => return outcome,
         }
     }
@@ -285,7 +287,7 @@ async fn end_heartbeat(store: &GroupStore, persistently: bool) -> Result<()> {
     let mut attempts = store.retry_schedule((!persistently).then(Instant::now));
     loop {
         match store.end_heartbeat().await {
-            Err(error) if attempts.again_after(&error).await => {}
+            Err(error) if attempts.wait_for_next_attempt(&error).await => {}
             outcome => return outcome,
         }
     }

@@ -177,7 +177,7 @@ impl Events {
                 telemetry::application_stalled(stalled.runtime, &stalled.partitions);
             }
             OwnershipEvent::Stalled(_) => telemetry::application_recovered(),
-            OwnershipEvent::LimitReached { unclaimed } => telemetry::claims_capped(*unclaimed),
+            OwnershipEvent::LimitReached { unclaimed } => telemetry::claim_limit_reached(*unclaimed),
         }
         self.count_event(&event);
         // An error means that there are no subscribers.

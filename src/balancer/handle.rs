@@ -18,7 +18,7 @@ use crate::util::lock;
 
 /// What a handle sends to its loop.
 #[derive(Debug)]
-pub(super) enum LoopOrder {
+pub(super) enum LoopMessage {
     Command(LoopCommand),
     /// [`LoopCommand::Shutdown`] or [`LoopCommand::Keep`]. The loop reports which partitions it left owned.
     End(LoopCommand, oneshot::Sender<LeftOwned>),
@@ -28,7 +28,7 @@ pub(super) enum LoopOrder {
 /// without releasing anything.
 #[derive(Clone, Debug)]
 pub struct BalancerHandle {
-    pub(super) orders: mpsc::UnboundedSender<LoopOrder>,
+    pub(super) orders: mpsc::UnboundedSender<LoopMessage>,
     pub(super) snapshots: Snapshots,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
@@ -59,7 +59,7 @@ impl BalancerHandle {
     /// Stops claiming partitions, also those that are released from now on. Owned partitions are still renewed. The
     /// first step of a graceful shutdown.
     pub fn stop_claiming(&self) {
-        self.send_order(LoopOrder::Command(LoopCommand::StopClaiming));
+        self.send_order(LoopMessage::Command(LoopCommand::StopClaiming));
     }
 
     /// Reports that another instance owns a partition. Nothing is written.
@@ -69,30 +69,30 @@ impl BalancerHandle {
 
     /// Like [`mark_lost`](Self::mark_lost), with the current owner, if it is known.
     pub(crate) fn mark_lost_to(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
-        self.send_order(LoopOrder::Command(LoopCommand::MarkLost { partition, epoch, by }));
+        self.send_order(LoopMessage::Command(LoopCommand::MarkLost { partition, epoch, by }));
     }
 
     /// Releases one partition, after its processing has stopped. This instance does not claim the partition again
     /// before the cooldown is over, nor within the next interval. Other instances may claim it at once.
     pub fn release(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
-        self.send_order(LoopOrder::Command(LoopCommand::Release { partition, epoch, cooldown, settled: true }));
+        self.send_order(LoopMessage::Command(LoopCommand::Release { partition, epoch, cooldown, settled: true }));
     }
 
     /// Like [`release`](Self::release), for a partition whose last checkpoint may be missing.
     pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
-        self.send_order(LoopOrder::Command(LoopCommand::Release { partition, epoch, cooldown, settled: false }));
+        self.send_order(LoopMessage::Command(LoopCommand::Release { partition, epoch, cooldown, settled: false }));
     }
 
     /// Reports that the processing of a partition has started, to a loop [with such
     /// reports](super::Balancer::with_start_reports).
     pub(crate) fn report_started(&self, partition: PartitionId, epoch: i64) {
-        self.send_order(LoopOrder::Command(LoopCommand::Started { partition, epoch }));
+        self.send_order(LoopMessage::Command(LoopCommand::Started { partition, epoch }));
     }
 
     /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition
     /// is to be released, the loop does not wait any longer.
     pub(crate) fn report_unprocessed(&self, partition: PartitionId) {
-        self.send_order(LoopOrder::Command(LoopCommand::Unprocessed { partition }));
+        self.send_order(LoopMessage::Command(LoopCommand::Unprocessed { partition }));
     }
 
     /// Returns a receiver of all events from now on. A receiver that is too slow misses the oldest events: the channel
@@ -118,7 +118,7 @@ impl BalancerHandle {
 
     async fn end_and_wait(&self, command: LoopCommand) -> LeftOwned {
         let (done, ended) = oneshot::channel();
-        self.send_order(LoopOrder::End(command, done));
+        self.send_order(LoopMessage::End(command, done));
         // An error means that the loop has ended already.
         ended.await.unwrap_or_default()
     }
@@ -158,7 +158,7 @@ impl BalancerHandle {
         self.storage_health.failing_claims()
     }
 
-    fn send_order(&self, order: LoopOrder) {
+    fn send_order(&self, order: LoopMessage) {
         // An error means that the loop has ended, so that the order has no effect.
         let _ = self.orders.send(order);
     }
@@ -180,7 +180,7 @@ impl StorageHealth {
     }
 
     /// Records that the loop begins, or that a cycle has succeeded.
-    pub(super) fn cycle_succeeded(&self) {
+    pub(super) fn record_cycle(&self) {
         *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
     }
 

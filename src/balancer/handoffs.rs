@@ -37,7 +37,7 @@ impl Partitions {
                 });
                 let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures: 0 };
                 self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
-                context.refresh_snapshot();
+                context.request_snapshot();
             }
             Ok(HandoffRequestOutcome::Lost) => context.bring_cycle_forward(),
             // The next cycle plans again.
@@ -72,7 +72,7 @@ impl Partitions {
             }
         }
         if self.activities.len() < before {
-            context.refresh_snapshot();
+            context.request_snapshot();
         }
     }
 
@@ -106,7 +106,7 @@ impl Partitions {
             Ok(HandoffStatus::TimedOut(_) | HandoffStatus::Canceled) => {
                 self.remove(&partition);
                 context.bring_cycle_forward();
-                context.refresh_snapshot();
+                context.request_snapshot();
             }
             Err(error) => {
                 let first = context.settings.interval() / 2;
@@ -159,9 +159,9 @@ impl Partitions {
         if !context.settings.hands_over() || context.is_ending() {
             return;
         }
-        if self.get_with_epoch(partition, epoch).is_some_and(OwnedLease::acknowledge_handoff) {
+        if self.lease_in_epoch(partition, epoch).is_some_and(OwnedLease::acknowledge_handoff) {
             context.push_event(OwnershipEvent::HandoffReceived { partition: partition.clone(), by: by.clone() });
-            context.handoff_requested_by(partition, by);
+            context.record_handoff_request(partition, by);
             self.drain_partition(context, partition, epoch, ReleaseReason::HandedOver);
         }
     }

@@ -79,8 +79,8 @@ impl HeartbeatKeeper {
         }
         let takes_part = context.takes_part() && context.settings.config.max_partitions != Some(0);
         let by_heartbeat = self.lease_scope(context) == LeaseScope::Instance;
-        let must_count = by_heartbeat || (context.settings.hands_over() && partitions.list_owned().next().is_none());
-        partitions.any_by_heartbeat() || (takes_part && must_count)
+        let must_count = by_heartbeat || (context.settings.hands_over() && partitions.owned_leases().next().is_none());
+        partitions.any_kept_alive_by_heartbeat() || (takes_part && must_count)
     }
 
     /// Returns when to write or to end it next, or to renew the leases without it.
@@ -109,7 +109,7 @@ impl HeartbeatKeeper {
         if self.late_at(context, partitions).is_some_and(|late| late <= context.now) {
             partitions.set_scope(LeaseScope::Partition);
             context.push_note(Note::HeartbeatLate);
-            context.refresh_snapshot();
+            context.request_snapshot();
             context.bring_cycle_forward();
         }
     }
@@ -120,7 +120,7 @@ impl HeartbeatKeeper {
         if partitions.kept_alive_by.scope != scope {
             partitions.set_scope(scope);
             context.push_note(Note::HeartbeatBack);
-            context.refresh_snapshot();
+            context.request_snapshot();
         }
     }
 
@@ -164,14 +164,14 @@ impl HeartbeatKeeper {
             self.under_way += 1;
             self.next_end = None;
             self.ends_persistently = persistently;
-            partitions.heartbeat_invalid();
+            partitions.record_invalid_heartbeat();
             context.push_request(StorageRequest::EndHeartbeat { persistently });
         }
     }
 
     /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and ends it otherwise.
     pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &mut Partitions) {
-        if !partitions.any_by_heartbeat() {
+        if !partitions.any_kept_alive_by_heartbeat() {
             return self.end_heartbeat(context, partitions, true);
         }
         if !self.is_busy() {
@@ -199,14 +199,14 @@ impl HeartbeatKeeper {
         match outcome {
             Ok(HeartbeatOutcome::Written) => {
                 self.restore_scope(context, partitions);
-                partitions.heartbeat_sent(self.sent);
+                partitions.record_sent_heartbeat(self.sent);
                 self.failures = 0;
                 self.trying_since = None;
                 self.error = None;
                 self.next = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
-                partitions.heartbeat_invalid();
+                partitions.record_invalid_heartbeat();
                 self.next = None;
                 context.push_event(OwnershipEvent::DeclaredDead { by });
             }
@@ -277,6 +277,6 @@ impl HeartbeatKeeper {
         self.scope_given_up = true;
         partitions.set_scope(LeaseScope::Partition);
         context.push_note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));
-        context.refresh_snapshot();
+        context.request_snapshot();
     }
 }

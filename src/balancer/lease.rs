@@ -195,13 +195,13 @@ impl OwnedLease {
 
     /// Returns the moment from which the lease duration counts.
     pub(super) fn valid_from(&self, kept_alive_by: KeptAliveBy) -> Moment {
-        let heartbeat = kept_alive_by.heartbeat.filter(|_| self.is_by_heartbeat() && !self.record.ambiguous);
+        let heartbeat = kept_alive_by.heartbeat.filter(|_| self.is_kept_alive_by_heartbeat() && !self.record.ambiguous);
         let counted = heartbeat.map(|heartbeat| self.record.last_heartbeat.unwrap_or(heartbeat.last));
         counted.unwrap_or_default().max(self.lease.valid_from())
     }
 
     /// Returns whether its record says that the heartbeat of this instance keeps it alive.
-    pub(super) fn is_by_heartbeat(&self) -> bool {
+    pub(super) fn is_kept_alive_by_heartbeat(&self) -> bool {
         self.record.scope == LeaseScope::Instance
     }
 }
@@ -220,7 +220,7 @@ impl OwnedLease {
         if is_urgent {
             return Some(self.renewal.not_before);
         }
-        if self.is_by_heartbeat() {
+        if self.is_kept_alive_by_heartbeat() {
             return None;
         }
         let due = self.lease.valid_from() + age.mul_f64(self.renewal.spread);
@@ -251,7 +251,7 @@ impl OwnedLease {
         if self.record.rewrite == Rewrite::Due {
             self.record.rewrite = Rewrite::UnderWay;
         }
-        if self.is_by_heartbeat() && self.lease.record().scope == LeaseScope::Partition {
+        if self.is_kept_alive_by_heartbeat() && self.lease.record().scope == LeaseScope::Partition {
             let last = kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last);
             self.record.last_heartbeat = self.record.last_heartbeat.or(last);
         }
@@ -336,7 +336,7 @@ impl OwnedLease {
     }
 
     /// Returns whether the partition is to be processed.
-    pub(super) fn is_kept(&self) -> bool {
+    pub(super) fn is_processed(&self) -> bool {
         self.disposition == Disposition::Keep
     }
 
@@ -386,7 +386,7 @@ impl OwnedLease {
 
     /// Records that this instance was declared dead.
     pub(super) fn set_ambiguous(&mut self) {
-        self.record.ambiguous |= self.is_by_heartbeat();
+        self.record.ambiguous |= self.is_kept_alive_by_heartbeat();
     }
 
     /// Records that this instance has a heartbeat again. An ambiguous lease is rewritten only now: without a heartbeat,

@@ -98,7 +98,7 @@ impl LivenessTracker {
         self.lock_state().batches.get(partition).map(|batch| batch.since)
     }
 
-    pub(super) fn list_stalled(&self) -> Stalled {
+    pub(super) fn current_stalls(&self) -> Stalled {
         let state = self.lock_state();
         let partitions = state.batches.iter().filter(|(_, batch)| self.is_too_long(batch.since.elapsed()));
         Stalled {
@@ -136,14 +136,14 @@ mod tests {
     async fn a_runtime_without_ticks_is_stalled() {
         let tracker = LivenessTracker::new(LONG);
         tokio::time::advance(2 * LONG).await;
-        assert!(!tracker.list_stalled().any(), "ticks are not required before the first one");
+        assert!(!tracker.current_stalls().any(), "ticks are not required before the first one");
         tracker.tick();
         tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(!tracker.list_stalled().any());
+        assert!(!tracker.current_stalls().any());
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert!(tracker.list_stalled().runtime);
+        assert!(tracker.current_stalls().runtime);
         tracker.tick();
-        assert!(!tracker.list_stalled().any());
+        assert!(!tracker.current_stalls().any());
     }
 
     #[tokio::test(start_paused = true)]
@@ -153,10 +153,10 @@ mod tests {
         let batch = tracker.batch_started(&slow);
         drop(tracker.batch_started(&quick));
         tokio::time::advance(LONG + Duration::from_secs(1)).await;
-        assert_eq!(tracker.list_stalled().partitions, [slow.clone()].into());
+        assert_eq!(tracker.current_stalls().partitions, [slow.clone()].into());
         assert!(tracker.batch_since(&slow).is_some() && tracker.batch_since(&quick).is_none());
         drop(batch);
-        assert!(!tracker.list_stalled().any());
+        assert!(!tracker.current_stalls().any());
     }
 
     #[tokio::test(start_paused = true)]
@@ -167,11 +167,11 @@ mod tests {
         tokio::time::advance(LONG).await;
         let inner = tracker.batch_started(&partition);
         tokio::time::advance(LONG).await;
-        assert!(!tracker.list_stalled().any(), "each call has the full time");
+        assert!(!tracker.current_stalls().any(), "each call has the full time");
         drop(inner);
         tokio::time::advance(Duration::from_secs(1)).await;
-        assert_eq!(tracker.list_stalled().partitions, [partition.clone()].into());
+        assert_eq!(tracker.current_stalls().partitions, [partition.clone()].into());
         drop(outer);
-        assert!(!tracker.list_stalled().any() && tracker.batch_since(&partition).is_none());
+        assert!(!tracker.current_stalls().any() && tracker.batch_since(&partition).is_none());
     }
 }

@@ -139,7 +139,7 @@ impl Balancer {
         config: BalancerConfig,
         partitions: watch::Receiver<Arc<[PartitionId]>>,
     ) -> Result<(Self, BalancerHandle)> {
-        config.validate(&store)?;
+        config.check_settings(&store)?;
         let permit = store.loop_permit()?;
         let (orders, receiver) = mpsc::unbounded_channel();
         let unknown = Snapshot::with_nothing_known(store.identity().owner.clone(), config.lease_scope);
@@ -209,7 +209,7 @@ impl Balancer {
     }
 
     async fn run_in_span(self) -> Result<()> {
-        self.ports.storage_health.cycle_succeeded();
+        self.ports.storage_health.record_cycle();
         let store = &self.ports.store;
         let settings = LoopSettings {
             this: store.identity().clone(),
@@ -264,7 +264,7 @@ impl Balancer {
         let spawned = thread::Builder::new().name(THREAD_NAME.into()).spawn(move || {
             let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime,
-                Err(error) => return drop(report.send(Err(no_thread(error)))),
+                Err(error) => return drop(report.send(Err(thread_error(error)))),
             };
             let ended = runtime.block_on(async {
                 tokio::select! {
@@ -276,13 +276,13 @@ impl Balancer {
             let _ = ended.map(|ended| report.send(ended));
             runtime.shutdown_background();
         });
-        spawned.map_err(no_thread)?;
+        spawned.map_err(thread_error)?;
         ended.await.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Internal, "internal error: the thread of the load-balancing loop panicked"))
         })
     }
 }
 
-fn no_thread(error: std::io::Error) -> Error {
+fn thread_error(error: std::io::Error) -> Error {
     Error::config("cannot spawn the thread of the load-balancing loop").with_source(error)
 }

@@ -112,13 +112,13 @@ impl Pacing {
     }
 
     /// Records that a cycle is running.
-    pub(super) fn cycle_begins(&mut self) {
+    pub(super) fn begin_cycle(&mut self) {
         self.ended = None;
     }
 
     /// Records that a cycle succeeded, what it found, how long it took, and when the first partition may become
     /// claimable.
-    pub(super) fn cycle_succeeded(
+    pub(super) fn record_success(
         &mut self,
         now: Moment,
         found: CycleFinding,
@@ -130,7 +130,7 @@ impl Pacing {
         self.failures = 0;
         self.claims = found == CycleFinding::Unowned;
         if !self.claims {
-            self.claim_won();
+            self.record_won_claim();
         }
         self.short = (self.short / 2).max(SHORTEST).max(REST * took).min(self.interval);
         self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Succeeded { next_claimable }, jitter });
@@ -138,9 +138,15 @@ impl Pacing {
 
     /// Records that a cycle failed, and returns the wait before the next one. The first wait is short, because the
     /// previous one may have been long. Later waits double, up to the longest wait of the steady state.
-    pub(super) fn cycle_failed(&mut self, now: Moment, first: Duration, throttled: Throttled, jitter: f64) -> Duration {
+    pub(super) fn record_failure(
+        &mut self,
+        now: Moment,
+        first: Duration,
+        throttled: Throttled,
+        jitter: f64,
+    ) -> Duration {
         self.calm = 0;
-        self.claim_failed();
+        self.record_failed_claim();
         let wait = Backoff::new(first, self.longest).wait_after(self.failures).mul_f64(1.0 - jitter / 10.0);
         self.failures = self.failures.saturating_add(1);
         let asked = match throttled {
@@ -158,12 +164,12 @@ impl Pacing {
 
     /// Records that a claim failed: the short wait doubles, up to the interval, and each claim that is won halves it.
     /// Storage that fails some requests thus slows the claims down in proportion.
-    pub(super) fn claim_failed(&mut self) {
+    pub(super) fn record_failed_claim(&mut self) {
         self.failed_claims = (self.failed_claims + 1).min(MOST_FAILED_CLAIMS);
     }
 
     /// Records that a claim was won, or that there was nothing to claim.
-    pub(super) fn claim_won(&mut self) {
+    pub(super) fn record_won_claim(&mut self) {
         self.failed_claims = self.failed_claims.saturating_sub(1);
     }
 
@@ -208,11 +214,11 @@ mod tests {
 
     impl Pacing {
         fn finds(&mut self, found: CycleFinding) {
-            self.cycle_succeeded(END, found, Duration::ZERO, None, 0.0);
+            self.record_success(END, found, Duration::ZERO, None, 0.0);
         }
 
         fn fails(&mut self) -> Duration {
-            self.cycle_failed(END, seconds(1), Throttled::No, 0.0)
+            self.record_failure(END, seconds(1), Throttled::No, 0.0)
         }
 
         /// Returns the wait after the last cycle.
@@ -247,7 +253,7 @@ mod tests {
             })
             .collect();
         assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30].map(seconds));
-        assert_eq!(pacing.cycle_failed(END, seconds(1), Throttled::No, 0.5), Duration::from_millis(28_500));
+        assert_eq!(pacing.record_failure(END, seconds(1), Throttled::No, 0.5), Duration::from_millis(28_500));
         pacing.finds(CycleFinding::Change);
         assert_eq!(pacing.fails(), seconds(1));
     }
@@ -256,7 +262,10 @@ mod tests {
     fn a_throttled_cycle_waits_as_long_as_it_was_asked_to() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         for (asked, expected) in [(0, 10), (5, 10), (25, 25)] {
-            assert_eq!(pacing.cycle_failed(END, seconds(1), Throttled::Asked(seconds(asked)), 0.0), seconds(expected));
+            assert_eq!(
+                pacing.record_failure(END, seconds(1), Throttled::Asked(seconds(asked)), 0.0),
+                seconds(expected)
+            );
             pacing.bring_forward();
             assert_eq!(pacing.wait(), seconds(expected), "no change shortens it");
         }
@@ -296,7 +305,7 @@ mod tests {
     fn waits_between_claims_grow_with_slow_storage() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         let mut after = |took| {
-            pacing.cycle_succeeded(END, CycleFinding::Unowned, Duration::from_millis(took), None, 0.0);
+            pacing.record_success(END, CycleFinding::Unowned, Duration::from_millis(took), None, 0.0);
             pacing.wait()
         };
         assert_eq!([100, 500, 2000, 9000].map(&mut after), [1, 2, 8, 10].map(seconds));
@@ -308,13 +317,13 @@ mod tests {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         pacing.finds(CycleFinding::Unowned);
         let waits = [(); 5].map(|()| {
-            pacing.claim_failed();
+            pacing.record_failed_claim();
             pacing.wait()
         });
         assert_eq!(waits, [2, 4, 8, 10, 10].map(seconds));
         pacing.finds(CycleFinding::Unowned);
         let waits = [(); 4].map(|()| {
-            pacing.claim_won();
+            pacing.record_won_claim();
             pacing.wait()
         });
         assert_eq!(waits, [8, 4, 2, 1].map(seconds));
@@ -331,7 +340,7 @@ mod tests {
         for found in [CycleFinding::Nothing, CycleFinding::Change, CycleFinding::Unowned] {
             pacing.finds(found);
             for _ in 0..1000 {
-                pacing.claim_failed();
+                pacing.record_failed_claim();
                 pacing.bring_forward();
             }
             assert_eq!(pacing.wait(), seconds(10), "{found:?}");
@@ -341,7 +350,7 @@ mod tests {
     #[test]
     fn short_intervals_are_never_exceeded() {
         let mut pacing = Pacing::new(Duration::from_millis(20), seconds(60));
-        pacing.cycle_succeeded(END, CycleFinding::Unowned, seconds(1), None, 0.0);
+        pacing.record_success(END, CycleFinding::Unowned, seconds(1), None, 0.0);
         assert_eq!(pacing.wait(), Duration::from_millis(20));
     }
 
@@ -350,13 +359,13 @@ mod tests {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         (0..5).for_each(|_| pacing.finds(CycleFinding::Nothing));
         let until = |mut pacing: Pacing, expiry, jitter| {
-            pacing.cycle_succeeded(END, CycleFinding::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
+            pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
             pacing
         };
         assert_eq!([0, 1, 7, 29, 31].map(|expiry| until(pacing, expiry, 0.0).wait()), [1, 1, 7, 29, 30].map(seconds));
         assert_eq!(until(pacing, 7, 1.0).wait(), seconds(8));
         let mut failing = until(pacing, 2, 0.0);
-        (0..9).for_each(|_| failing.claim_failed());
+        (0..9).for_each(|_| failing.record_failed_claim());
         assert_eq!(failing.wait(), seconds(10), "not while claims fail");
     }
 
@@ -366,7 +375,7 @@ mod tests {
         assert_eq!(pacing.next_cycle_at(), None);
         pacing.begin_now(END);
         assert_eq!(pacing.next_cycle_at(), Some(END));
-        pacing.cycle_begins();
+        pacing.begin_cycle();
         pacing.bring_forward();
         assert_eq!(pacing.next_cycle_at(), None);
     }

@@ -81,21 +81,21 @@ impl Partitions {
         }
     }
 
-    pub(super) fn list_owned(&self) -> impl Iterator<Item = (&PartitionId, &OwnedLease)> {
+    pub(super) fn owned_leases(&self) -> impl Iterator<Item = (&PartitionId, &OwnedLease)> {
         self.activities.iter().filter_map(|(partition, activity)| match activity {
             Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
-    pub(super) fn list_owned_mut(&mut self) -> impl Iterator<Item = (&PartitionId, &mut OwnedLease)> {
+    pub(super) fn owned_leases_mut(&mut self) -> impl Iterator<Item = (&PartitionId, &mut OwnedLease)> {
         self.activities.iter_mut().filter_map(|(partition, activity)| match activity {
             Activity::Owned(owned) => Some((partition, owned)),
             _ => None,
         })
     }
 
-    pub(super) fn get(&self, partition: &PartitionId) -> Option<&OwnedLease> {
+    pub(super) fn lease_of(&self, partition: &PartitionId) -> Option<&OwnedLease> {
         match self.activities.get(partition) {
             Some(Activity::Owned(owned)) => Some(owned),
             _ => None,
@@ -103,7 +103,7 @@ impl Partitions {
     }
 
     /// Returns the lease of a partition, if it still has this epoch.
-    pub(super) fn get_with_epoch(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut OwnedLease> {
+    pub(super) fn lease_in_epoch(&mut self, partition: &PartitionId, epoch: i64) -> Option<&mut OwnedLease> {
         match self.activities.get_mut(partition) {
             Some(Activity::Owned(owned)) if owned.epoch() == epoch => Some(owned),
             _ => None,
@@ -112,7 +112,7 @@ impl Partitions {
 
     /// Returns whether a lease of this instance is valid: other instances see that it is alive.
     pub(super) fn has_valid_lease(&self, context: &Context) -> bool {
-        self.list_owned()
+        self.owned_leases()
             .any(|(_, owned)| context.now < owned.valid_from(self.kept_alive_by) + context.settings.lease_duration())
     }
 
@@ -122,8 +122,8 @@ impl Partitions {
     }
 
     /// Returns the owned partitions, with the epoch of each.
-    pub(super) fn list_epochs(&self) -> Vec<(PartitionId, i64)> {
-        self.list_owned().map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
+    pub(super) fn owned_epochs(&self) -> Vec<(PartitionId, i64)> {
+        self.owned_leases().map(|(partition, owned)| (partition.clone(), owned.epoch())).collect()
     }
 
     /// Returns the partitions whose processing must stop, and those that are being released, with the reason of each.
@@ -153,8 +153,8 @@ impl Partitions {
     /// Returns whether the start of a partition is overdue.
     pub(super) fn is_start_overdue(&self, now: Moment) -> bool {
         let Some(limit) = now.checked_sub(START_LIMIT) else { return false };
-        self.list_owned()
-            .any(|(_, owned)| owned.is_kept() && owned.not_started_since.is_some_and(|since| since <= limit))
+        self.owned_leases()
+            .any(|(_, owned)| owned.is_processed() && owned.not_started_since.is_some_and(|since| since <= limit))
     }
 
     /// Returns whether a claim of a partition that was unowned is under way, except for those that keep failing.
@@ -205,18 +205,18 @@ impl Partitions {
         let renewed = Renewed {
             at: context.now,
             spread: 1.0 - context.random_chance() / 10.0,
-            pause: context.settings.retry_pause(),
+            pause: context.settings.first_retry_wait(),
         };
         let partition = lease.partition().clone();
-        let owned = OwnedLease::new(lease, self.get(&partition), renewed, self.kept_alive_by);
+        let owned = OwnedLease::new(lease, self.lease_of(&partition), renewed, self.kept_alive_by);
         self.activities.insert(partition, Activity::Owned(owned));
-        self.storage_responds();
+        self.record_response();
     }
 
     /// Ends the waits of failed renewals for their turns, because the storage responded to a claim or a renewal.
-    pub(super) fn storage_responds(&mut self) {
+    pub(super) fn record_response(&mut self) {
         if self.turns.record_success() {
-            self.list_owned_mut().for_each(|(_, owned)| owned.stop_awaiting_turn());
+            self.owned_leases_mut().for_each(|(_, owned)| owned.stop_awaiting_turn());
         }
     }
 
@@ -247,8 +247,8 @@ impl Partitions {
     }
 
     /// Returns whether the heartbeat of this instance keeps any lease alive, by the records.
-    pub(super) fn any_by_heartbeat(&self) -> bool {
-        self.list_owned().any(|(_, owned)| owned.is_by_heartbeat())
+    pub(super) fn any_kept_alive_by_heartbeat(&self) -> bool {
+        self.owned_leases().any(|(_, owned)| owned.is_kept_alive_by_heartbeat())
     }
 
     /// Returns whether a new claim would be kept alive.
@@ -261,22 +261,22 @@ impl Partitions {
     /// Sets what keeps the leases alive from now on. Leases whose records differ are due for renewal.
     pub(super) fn set_scope(&mut self, scope: LeaseScope) {
         self.kept_alive_by.scope = scope;
-        self.list_owned_mut().for_each(|(_, owned)| owned.set_scope(scope));
+        self.owned_leases_mut().for_each(|(_, owned)| owned.set_scope(scope));
     }
 
     /// Records that a heartbeat was written, by a request that was sent at this moment.
-    pub(super) fn heartbeat_sent(&mut self, sent: Moment) {
+    pub(super) fn record_sent_heartbeat(&mut self, sent: Moment) {
         let first = self.kept_alive_by.heartbeat.map_or(sent, |heartbeat| heartbeat.first);
         self.kept_alive_by.heartbeat = Some(HeartbeatSince { first, last: sent });
         let scope = self.kept_alive_by.scope;
-        self.list_owned_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
+        self.owned_leases_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
     /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other instances
     /// may have taken over the leases that it kept alive, or may be about to.
-    pub(super) fn heartbeat_invalid(&mut self) {
+    pub(super) fn record_invalid_heartbeat(&mut self) {
         self.kept_alive_by.heartbeat = None;
-        self.list_owned_mut().for_each(|(_, owned)| owned.set_ambiguous());
+        self.owned_leases_mut().for_each(|(_, owned)| owned.set_ambiguous());
     }
 }
 

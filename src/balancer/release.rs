@@ -27,9 +27,9 @@ impl Partitions {
             return self.release_partition(context, partition, epoch, reason);
         }
         let until = context.now + context.settings.time_to_stop();
-        if self.get_with_epoch(partition, epoch).is_some_and(|owned| owned.plan_drain(until, reason)) {
+        if self.lease_in_epoch(partition, epoch).is_some_and(|owned| owned.plan_drain(until, reason)) {
             context.push_event(OwnershipEvent::Releasing { partition: partition.clone(), reason });
-            context.refresh_snapshot();
+            context.request_snapshot();
         }
     }
 
@@ -41,7 +41,7 @@ impl Partitions {
         epoch: i64,
         reason: ReleaseReason,
     ) {
-        if self.get_with_epoch(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
+        if self.lease_in_epoch(partition, epoch).is_some_and(|owned| !owned.is_released_next()) {
             context.push_event(OwnershipEvent::Releasing { partition: partition.clone(), reason });
             self.send_release(context, partition, epoch, reason);
         }
@@ -56,8 +56,8 @@ impl Partitions {
         epoch: i64,
         reason: ReleaseReason,
     ) {
-        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
-        context.refresh_snapshot();
+        let Some(owned) = self.lease_in_epoch(partition, epoch) else { return };
+        context.request_snapshot();
         if owned.is_renewing() {
             return owned.release_next(reason);
         }
@@ -80,7 +80,7 @@ impl Partitions {
         cooldown: Duration,
         settled: bool,
     ) {
-        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
+        let Some(owned) = self.lease_in_epoch(partition, epoch) else { return };
         let drained_for = owned.release_reason().filter(|_| owned.is_draining());
         if !settled {
             self.report_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
@@ -100,7 +100,7 @@ impl Partitions {
     /// Releases a draining partition that nothing processes. The report may concern an earlier epoch of the partition,
     /// but there is nothing to wait for.
     pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
-        let draining = self.get(partition).filter(|owned| owned.is_draining());
+        let draining = self.lease_of(partition).filter(|owned| owned.is_draining());
         if let Some((epoch, reason)) = draining.and_then(|owned| Some((owned.epoch(), owned.release_reason()?))) {
             self.send_release(context, partition, epoch, reason);
         }
@@ -109,7 +109,7 @@ impl Partitions {
     /// Releases partitions whose handlers have not stopped in time.
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
         let now = context.now;
-        let overdue = self.list_owned().filter(|(_, owned)| owned.overdue_at().is_some_and(|until| until <= now));
+        let overdue = self.owned_leases().filter(|(_, owned)| owned.overdue_at().is_some_and(|until| until <= now));
         let overdue: Vec<_> = overdue
             .filter_map(|(partition, owned)| Some((partition.clone(), owned.epoch(), owned.release_reason()?)))
             .collect();
@@ -122,7 +122,7 @@ impl Partitions {
     /// Reports possible duplicates of a partition that is handed over, because the requesting instance expects that no
     /// event is processed twice.
     fn report_duplicates(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, cause: DuplicateCause) {
-        if self.get_with_epoch(partition, epoch).is_some_and(|owned| owned.is_handed_over()) {
+        if self.lease_in_epoch(partition, epoch).is_some_and(|owned| owned.is_handed_over()) {
             context.push_event(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
         }
     }
@@ -132,31 +132,31 @@ impl Partitions {
         match outcome {
             ReleaseOutcome::Released => {
                 context.push_event(OwnershipEvent::Released { partition: partition.clone() });
-                context.owner_is(partition, PartitionOwner::Released);
+                context.record_owner(partition, PartitionOwner::Released);
             }
             // Another instance took it before the release was written.
             ReleaseOutcome::Lost { by } => {
-                context.owner_is(partition, by.clone().map_or(PartitionOwner::Released, PartitionOwner::Other));
+                context.record_owner(partition, by.clone().map_or(PartitionOwner::Released, PartitionOwner::Other));
                 context.push_event(OwnershipEvent::Lost { partition: partition.clone(), by });
             }
             ReleaseOutcome::Indeterminate(error) => {
                 self.left.unreleased += usize::from(context.phase != LoopPhase::Running);
                 context.push_note(Note::ReleaseIndeterminate(partition.clone(), error));
                 context.bring_cycle_forward();
-                context.refresh_snapshot();
+                context.request_snapshot();
             }
         }
     }
 
     /// Drops a partition because the processor found that it belongs to another owner.
     pub(super) fn on_lost(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64, by: Option<OwnerId>) {
-        if self.get_with_epoch(partition, epoch).is_none() {
+        if self.lease_in_epoch(partition, epoch).is_none() {
             return;
         }
         self.remove(partition);
         match &by {
-            Some(owner) => context.owner_is(partition, PartitionOwner::Other(owner.clone())),
-            None => context.refresh_snapshot(),
+            Some(owner) => context.record_owner(partition, PartitionOwner::Other(owner.clone())),
+            None => context.request_snapshot(),
         }
         context.bring_cycle_forward();
         context.push_event(OwnershipEvent::Lost { partition: partition.clone(), by });
@@ -166,11 +166,12 @@ impl Partitions {
     pub(super) fn drop_expired(&mut self, context: &mut Context) {
         let Some(lifetime) = context.settings.lease_lifetime() else { return };
         let kept_alive_by = self.kept_alive_by;
-        let expired = self.list_owned().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
+        let expired =
+            self.owned_leases().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
         let expired: Vec<_> = expired.map(|(partition, _)| partition.clone()).collect();
         for partition in expired {
             self.remove(&partition);
-            context.owner_is(&partition, PartitionOwner::Reclaimable);
+            context.record_owner(&partition, PartitionOwner::Reclaimable);
             context.push_event(OwnershipEvent::LeaseExpired { partition });
         }
     }
@@ -178,15 +179,15 @@ impl Partitions {
     /// Releases all partitions: idle ones at once, and those with a renewal or a claim under way as soon as it has
     /// ended, so that no late write undoes a release.
     pub(super) fn release_all(&mut self, context: &mut Context) {
-        for (partition, epoch) in self.list_epochs() {
+        for (partition, epoch) in self.owned_epochs() {
             self.release_partition(context, &partition, epoch, ReleaseReason::Shutdown);
         }
     }
 
     /// Keeps all partitions for the restart of this owner, except those that are already being released.
     pub(super) fn keep_all(&mut self, context: &mut Context) {
-        for (partition, epoch) in self.list_epochs() {
-            match self.get(&partition).and_then(OwnedLease::release_reason) {
+        for (partition, epoch) in self.owned_epochs() {
+            match self.lease_of(&partition).and_then(OwnedLease::release_reason) {
                 None => self.send_keep(context, &partition, epoch),
                 Some(reason) => self.send_release(context, &partition, epoch, reason),
             }
@@ -195,7 +196,7 @@ impl Partitions {
 
     /// Renews a lease for the last time, at once or when the current renewal has ended.
     pub(super) fn send_keep(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
-        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
+        let Some(owned) = self.lease_in_epoch(partition, epoch) else { return };
         if owned.is_renewing() {
             return owned.keep_next();
         }

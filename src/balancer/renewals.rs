@@ -23,7 +23,7 @@ impl Partitions {
         self.give_turn(context);
         let age = context.renewal_age();
         let kept_alive_by = self.kept_alive_by;
-        for (_, owned) in self.list_owned_mut() {
+        for (_, owned) in self.owned_leases_mut() {
             if !owned.awaits_turn() && owned.renewal_due_at(age).is_some_and(|due| due <= context.now) {
                 context.push_request(StorageRequest::Renew(owned.start_renewal(kept_alive_by)));
             }
@@ -38,8 +38,8 @@ impl Partitions {
         }
         let age = context.renewal_age();
         let kept_alive_by = self.kept_alive_by;
-        let leases = self.list_owned().count();
-        let waiting = self.list_owned_mut().filter(|(_, owned)| owned.awaits_turn());
+        let leases = self.owned_leases().count();
+        let waiting = self.owned_leases_mut().filter(|(_, owned)| owned.awaits_turn());
         let due = waiting.filter(|(_, owned)| owned.renewal_due_at(age).is_some_and(|due| due <= now));
         if let Some((_, owned)) =
             due.min_by_key(|(_, owned)| (owned.renewal_failures(), owned.valid_from(kept_alive_by)))
@@ -58,14 +58,14 @@ impl Partitions {
     ) {
         // If the lease was dropped in the meantime, the outcome does not matter.
         let kept_alive_by = self.kept_alive_by;
-        let Some(owned) = self.get_with_epoch(partition, epoch) else { return };
+        let Some(owned) = self.lease_in_epoch(partition, epoch) else { return };
         let next = owned.end_renewal();
         match outcome {
             ClaimOutcome::Won(lease) => self.add_renewed_lease(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
-                self.storage_responds();
+                self.record_response();
                 self.remove(partition);
-                context.owner_is(partition, by.clone().map_or(PartitionOwner::Released, PartitionOwner::Other));
+                context.record_owner(partition, by.clone().map_or(PartitionOwner::Released, PartitionOwner::Other));
                 context.push_event(OwnershipEvent::Lost { partition: partition.clone(), by });
             }
             ClaimOutcome::Replaced { by } => context.end_as_replaced(by),
@@ -77,7 +77,7 @@ impl Partitions {
                 context.push_note(Note::Indeterminate(StorageOperation::Renew, vec![partition.clone()], error.into()));
             }
         }
-        let Some(epoch) = self.get(partition).map(OwnedLease::epoch) else { return };
+        let Some(epoch) = self.lease_of(partition).map(OwnedLease::epoch) else { return };
         match next {
             AfterRenewal::Nothing => {}
             AfterRenewal::Release(reason) => self.send_release(context, partition, epoch, reason),
@@ -91,11 +91,11 @@ impl Partitions {
         let partition = lease.partition().clone();
         let epoch = lease.epoch();
         let known = self.handoff_requester(&partition, epoch);
-        let draining = self.get(&partition).filter(|owned| owned.is_draining());
+        let draining = self.lease_of(&partition).filter(|owned| owned.is_draining());
         let drained_for = draining.and_then(OwnedLease::release_reason);
         self.add_lease(context, lease);
         if epoch != before {
-            context.owner_is(&partition, PartitionOwner::This);
+            context.record_owner(&partition, PartitionOwner::This);
         }
         if let Some(reason) = drained_for.filter(|_| epoch != before) {
             // The record had vanished. The last checkpoint of the previous epoch would be rejected.
@@ -107,7 +107,7 @@ impl Partitions {
     }
 
     fn handoff_requester(&mut self, partition: &PartitionId, epoch: i64) -> Option<OwnerId> {
-        self.get_with_epoch(partition, epoch)?.lease().handoff_requested_by().cloned()
+        self.lease_in_epoch(partition, epoch)?.lease().handoff_requested_by().cloned()
     }
 }
 
@@ -124,7 +124,7 @@ impl Context {
         error: &Error,
     ) -> Moment {
         let settings = &self.settings;
-        let backoff = Backoff::new(settings.retry_pause(), longest);
+        let backoff = Backoff::new(settings.first_retry_wait(), longest);
         let wait = lengthen_wait(backoff.wait_after(failures), self.rng.random_range(0.0..1.0));
         let lifetime = settings.lease_lifetime().unwrap_or(settings.lease_duration());
         let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_timeout);

@@ -58,7 +58,7 @@ impl LoopSettings {
     }
 
     /// Returns the wait before the first retry of a request that failed.
-    pub(super) fn retry_pause(&self) -> Duration {
+    pub(super) fn first_retry_wait(&self) -> Duration {
         (self.lease_duration() / 16).min(Duration::from_secs(1))
     }
 

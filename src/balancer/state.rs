@@ -95,7 +95,7 @@ impl BalancerState {
             Happened::Done(done) => self.on_done(done),
         }
         if !was_live && self.partitions.has_valid_lease(&self.context) {
-            self.case_check.became_live(&self.context);
+            self.case_check.record_live_lease(&self.context);
         }
         self.end_step()
     }
@@ -121,9 +121,9 @@ impl BalancerState {
 
     /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
     #[must_use]
-    pub fn renewal_age(&self, now: Moment) -> Duration {
+    pub fn oldest_lease_age(&self, now: Moment) -> Duration {
         let kept_alive_by = self.partitions.kept_alive_by;
-        let ages = self.partitions.list_owned().map(|(_, owned)| now.saturating_sub(owned.valid_from(kept_alive_by)));
+        let ages = self.partitions.owned_leases().map(|(_, owned)| now.saturating_sub(owned.valid_from(kept_alive_by)));
         ages.max().unwrap_or_default()
     }
 
@@ -163,7 +163,7 @@ impl BalancerState {
         let context = &mut self.context;
         context.push_event(OwnershipEvent::Stalled(stalled.clone()));
         context.bring_cycle_forward();
-        context.refresh_snapshot();
+        context.request_snapshot();
         context.stalled = stalled;
     }
 
@@ -207,7 +207,7 @@ impl BalancerState {
             Done::Renewed { partition, epoch, outcome } => {
                 // The record had vanished, so an instance that started since did not see this one.
                 if matches!(&outcome, ClaimOutcome::Won(lease) if lease.epoch() != epoch) {
-                    case_check.became_live(context);
+                    case_check.record_live_lease(context);
                 }
                 partitions.on_renewed(context, &partition, epoch, outcome);
             }
@@ -304,13 +304,13 @@ impl BalancerState {
         let observer = Observer {
             this: &context.settings.this,
             lease_durations: context.settings.lease_durations,
-            running: &partitions.list_owned().map(|(partition, _)| partition.clone()).collect(),
+            running: &partitions.owned_leases().map(|(partition, _)| partition.clone()).collect(),
             heartbeats: &heartbeat.listed,
             outage_ended: context.outage_ended,
         };
         let mut view = observe(records, &self.hub, &observer, context.now);
         for entry in view.partitions.iter_mut().filter(|entry| entry.owner != PartitionOwner::This) {
-            if partitions.get(&entry.partition).is_some_and(|owned| owned.is_newer_than(cycles.listing_sent())) {
+            if partitions.lease_of(&entry.partition).is_some_and(|owned| owned.is_newer_than(cycles.listing_sent())) {
                 *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::This);
             }
         }
@@ -342,9 +342,9 @@ impl BalancerState {
         snapshot.partitions = view.partitions;
         snapshot.unclaimed_due_to_limit = unclaimed;
         emit_away(context, &before, &snapshot.away());
-        context.refresh_snapshot();
+        context.request_snapshot();
         for PlannedRelease { partition, reason } in plan.release {
-            if let Some(epoch) = partitions.get(&partition).map(OwnedLease::epoch) {
+            if let Some(epoch) = partitions.lease_of(&partition).map(OwnedLease::epoch) {
                 partitions.drain_partition(context, &partition, epoch, reason);
             }
         }
@@ -367,7 +367,7 @@ impl BalancerState {
         }
         if effects.changed {
             let snapshot = Arc::make_mut(&mut self.snapshot);
-            let kept = self.partitions.list_owned().filter(|(_, owned)| owned.is_kept());
+            let kept = self.partitions.owned_leases().filter(|(_, owned)| owned.is_processed());
             snapshot.owned = kept.map(|(partition, owned)| (partition.clone(), owned.epoch())).collect();
             snapshot.requested_handoffs = self.partitions.owners_of_requested();
             snapshot.releasing = self.partitions.release_reasons();
@@ -382,7 +382,7 @@ impl BalancerState {
     fn release_if_refused(&mut self) {
         let Self { context, partitions, heartbeat, refused, .. } = self;
         let Some((_, until)) = refused else { return };
-        for (partition, epoch) in partitions.list_epochs() {
+        for (partition, epoch) in partitions.owned_epochs() {
             partitions.drain_partition(context, &partition, epoch, ReleaseReason::Shutdown);
         }
         if partitions.is_idle() || *until <= context.now {
@@ -406,7 +406,7 @@ impl BalancerState {
             context.push_note(Note::NotReleased(left.unreleased));
         }
         *partitions = Partitions::new(partitions.kept_alive_by.scope);
-        context.refresh_snapshot();
+        context.request_snapshot();
         context.push_action(match self.refused.take() {
             Some((conflict, _)) => Action::Refused(left, conflict),
             None => Action::Ended(left),

@@ -12,7 +12,7 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::timeout;
 
-use super::REQUEST_TIMEOUT;
+use super::CLIENT_REQUEST_TIMEOUT;
 use super::credentials::{HubAccess, ReplaceableConnectionString, parse_connection_string};
 use super::errors;
 use super::source::connection::{Connection, Connector, Settings};
@@ -131,7 +131,7 @@ impl EventHubDeadLetters {
     async fn send(&self, message: AmqpMessage) -> Result<()> {
         let client = self.connection.usable_client().await;
         // The client may wait forever for a lost response.
-        let sent = timeout(REQUEST_TIMEOUT, client.inner().send_message(message, None)).await;
+        let sent = timeout(CLIENT_REQUEST_TIMEOUT, client.inner().send_message(message, None)).await;
         let outcome = match &sent {
             Ok(Ok(())) => ConnectionOutcome::Responded,
             Ok(Err(error)) => errors::connection_outcome(error),
@@ -142,7 +142,7 @@ impl EventHubDeadLetters {
         match sent {
             Ok(sent) => sent.map_err(|error| errors::send_error(what, error)),
             Err(elapsed) => {
-                let message = format!("{what} did not respond within {REQUEST_TIMEOUT:?}");
+                let message = format!("{what} did not respond within {CLIENT_REQUEST_TIMEOUT:?}");
                 Err(Error::new(ErrorKind::Indeterminate, message).with_source(elapsed))
             }
         }

@@ -168,7 +168,7 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
     match error.kind() {
         AmqpErrorKind::AmqpDescribedError(response) => cause_of_response(response),
         AmqpErrorKind::ManagementStatusCode(status, text) => match u16::from(*status) {
-            404 => not_found(text.as_deref()),
+            404 => cause_of_not_found(text.as_deref()),
             401 | 403 => Cause::Unauthorized,
             429 | 503 => Cause::Busy,
             _ => Cause::Other,
@@ -183,7 +183,7 @@ fn cause_of_amqp(error: &AmqpError) -> Cause {
 
 fn cause_of_response(response: &AmqpDescribedError) -> Cause {
     match &response.condition {
-        AmqpErrorCondition::NotFound => not_found(response.description.as_deref()),
+        AmqpErrorCondition::NotFound => cause_of_not_found(response.description.as_deref()),
         AmqpErrorCondition::UnauthorizedAccess => Cause::Unauthorized,
         AmqpErrorCondition::LinkStolen => Cause::Displaced,
         AmqpErrorCondition::ServerBusyError => Cause::Busy,
@@ -203,7 +203,7 @@ fn cause_of_response(response: &AmqpDescribedError) -> Cause {
 /// messaging entity 'sb://NAMESPACE/HUB/consumergroups/GROUP/partitions/0' could not be found`
 /// (microsoft/AzureMonitorAddonForSplunk#8), or `'NAMESPACE:eventhub:HUB~32766|GROUP'`
 /// (logstash-plugins/logstash-input-azure_event_hubs#32).
-fn not_found(text: Option<&str>) -> Cause {
+fn cause_of_not_found(text: Option<&str>) -> Cause {
     let text = text.unwrap_or_default().to_ascii_lowercase();
     match text.split_once("the messaging entity ") {
         Some((_, rest)) if rest.contains(" could not be found") => Cause::NotFound,

@@ -15,4 +15,4 @@ pub use source::{EventHubSource, EventHubSourceBuilder, OwnerLevel, trace_contex
 
 /// The limit for opening a connection, closing a link, sending a dead letter, and logging in. The client may wait forever
 /// for a lost response.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+const CLIENT_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -32,7 +32,7 @@ impl ClaimTurn {
 /// Returns the free and released partitions, then the expired ones. Of each kind, those come first that no other
 /// instance claims first: instances that see the same do not collide. The order is otherwise random, so that instances that
 /// see different things seldom collide.
-pub(super) fn list_unowned(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rng: &mut impl Rng) -> Vec<usize> {
+pub(super) fn unowned_places(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rng: &mut impl Rng) -> Vec<usize> {
     let mut unowned = Vec::new();
     for is_of_kind in [PartitionView::is_free, PartitionView::is_expired] {
         let candidates = find_claimable(view, policy, is_of_kind).into_iter().enumerate();
@@ -46,7 +46,7 @@ pub(super) fn list_unowned(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rn
 }
 
 /// Returns the partitions that other live owners can give up, in random order.
-pub(super) fn list_owned_by_others(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
+pub(super) fn places_of_others(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Vec<usize> {
     let mut found = find_claimable(view, policy, |entry| {
         let is_other = matches!(&entry.owner, PartitionOwner::Other(owner) if *owner != view.me);
         let not_requestable = policy.handoff && view.not_requestable.contains(&entry.partition);

@@ -47,7 +47,7 @@ pub fn check_safety(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     match &policy.strategy {
         LoadBalancingStrategy::Balanced => shares_by_number(view, policy, plan, 1),
         LoadBalancingStrategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
-        LoadBalancingStrategy::Static(_) => ensure(list_gains(plan).all(|gain| gain.victim.is_none()), || {
+        LoadBalancingStrategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
             format!("takes from others by a static assignment: {plan:?}")
         }),
         LoadBalancingStrategy::Weighted { threshold_percent } => shares_by_load(view, policy, plan, *threshold_percent),
@@ -160,7 +160,7 @@ struct Gain<'a> {
 }
 
 /// Returns claims of partitions that this instance did not own, then handoffs.
-fn list_gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
+fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
     let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason, .. }| match reason {
         ClaimReason::Reclaimed | ClaimReason::HandedOver => None,
         ClaimReason::Unowned | ClaimReason::Released | ClaimReason::Expired(_) => {
@@ -237,7 +237,7 @@ fn requests_only_what_it_may(view: &View<'_>, policy: &Policy, plan: &Plan) -> V
 
 fn stays_within_the_limit(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).count();
-    let taken = list_gains(plan).filter(|gain| gain.victim.is_none()).count();
+    let taken = gains(plan).filter(|gain| gain.victim.is_none()).count();
     let Some(max) = policy.max_partitions else {
         return ensure(plan.unclaimed_due_to_limit == 0, || "reports a cap that does not exist".to_owned());
     };
@@ -256,12 +256,12 @@ fn stays_within_the_limit(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verd
     ensure(new == 0 || after <= max, || format!("would hold {after} of at most {max}"))
 }
 
-fn list_released(plan: &Plan, reason: ReleaseReason) -> impl Iterator<Item = &PartitionId> {
+fn released_partitions(plan: &Plan, reason: ReleaseReason) -> impl Iterator<Item = &PartitionId> {
     plan.release.iter().filter(move |release| release.reason == reason).map(|release| &release.partition)
 }
 
 fn releases_only_what_it_must(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
-    let gone: Vec<_> = list_released(plan, ReleaseReason::PartitionRemoved).collect();
+    let gone: Vec<_> = released_partitions(plan, ReleaseReason::PartitionRemoved).collect();
     ensure(gone.iter().copied().eq(&view.removed), || {
         format!("releases {gone:?} as removed, but {:?} are removed", view.removed)
     })?;
@@ -271,14 +271,14 @@ fn releases_only_what_it_must(view: &View<'_>, policy: &Policy, plan: &Plan) -> 
         _ => true,
     });
     let strange: BTreeSet<_> = strange.into_iter().map(|(_, entry)| &entry.partition).collect();
-    let not_assigned: BTreeSet<_> = list_released(plan, ReleaseReason::NotAssigned).collect();
+    let not_assigned: BTreeSet<_> = released_partitions(plan, ReleaseReason::NotAssigned).collect();
     ensure(not_assigned == strange, || format!("releases {not_assigned:?} as not assigned"))?;
     // A partition that is being handed over to another member is released anyway. An operator returns it.
     let kept = admitted.into_iter().filter(|(_, entry)| {
         entry.handoff_to.as_ref().is_none_or(|to| *to == view.me || entry.operator.as_ref() == Some(to))
     });
     let kept: BTreeSet<_> = kept.map(|(_, entry)| &entry.partition).collect();
-    let above: BTreeSet<_> = list_released(plan, ReleaseReason::OverLimit).collect();
+    let above: BTreeSet<_> = released_partitions(plan, ReleaseReason::OverLimit).collect();
     let excess = kept.len().saturating_sub(policy.max_partitions.unwrap_or(usize::MAX));
     ensure(above.len() == excess && above.is_subset(&kept), || {
         format!("releases {above:?}, but {excess} are above the limit")
@@ -287,7 +287,7 @@ fn releases_only_what_it_must(view: &View<'_>, policy: &Policy, plan: &Plan) -> 
 
 fn steals_only_if_nothing_is_unowned(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     let claimed: BTreeSet<_> = plan.claim.iter().map(|claim| &claim.partition).collect();
-    let steals = list_gains(plan).any(|gain| gain.victim.is_some());
+    let steals = gains(plan).any(|gain| gain.victim.is_some());
     let mut unowned = view.partitions.iter().filter(|entry| is_unowned(entry)).map(|entry| &entry.partition);
     let leaves_unowned = unowned.any(|partition| !policy.avoid.contains(partition) && !claimed.contains(partition));
     ensure(!(steals && leaves_unowned), || format!("steals although a partition is unowned: {plan:?}"))
@@ -296,7 +296,7 @@ fn steals_only_if_nothing_is_unowned(view: &View<'_>, policy: &Policy, plan: &Pl
 /// The gains of this instance stay within its share, and each steal or handoff is one of the [`fewest_moves`], so its
 /// victim keeps no less than its share. The share of unowned partitions is the share without the idle owners.
 fn shares_by_number(view: &View<'_>, policy: &Policy, plan: &Plan, at_once: usize) -> Verdict {
-    let new: Vec<_> = list_gains(plan).collect();
+    let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= at_once, || format!("gains {} at once", new.len()))?;
     let mut counts = view.count_by_owner();
     let partitions = view.partitions.len();
@@ -338,7 +338,7 @@ fn share_without_idle(partitions: usize, counts: &BTreeMap<OwnerId, usize>, view
 /// One gain at a time, by an owner below the fair load. After a steal or handoff, both owners have less than the victim
 /// had and more than the claiming instance had, by more than the threshold.
 fn shares_by_load(view: &View<'_>, policy: &Policy, plan: &Plan, threshold_percent: u32) -> Verdict {
-    let new: Vec<_> = list_gains(plan).collect();
+    let new: Vec<_> = gains(plan).collect();
     ensure(new.len() <= 1, || format!("gains {} at once", new.len()))?;
     let Some(gain) = new.first() else { return Ok(()) };
     let loads = OwnerLoads::new(view, policy);

@@ -3,7 +3,7 @@
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::candidates::{ClaimTurn, WantedPartitions, list_owned_by_others, list_unowned};
+use super::candidates::{ClaimTurn, WantedPartitions, places_of_others, unowned_places};
 use super::policy::Policy;
 use super::view::{OwnershipCounts, THIS, View};
 use crate::model::OwnerId;
@@ -30,13 +30,13 @@ pub(super) fn choose_by_number(
     claiming.sort_unstable();
     let place = claiming.iter().position(|owner| **owner == view.me);
     let turn = place.map_or(ClaimTurn::ALONE, |place| ClaimTurn { place, of: claiming.len() });
-    let mut unowned = list_unowned(view, policy, turn, rng);
+    let mut unowned = unowned_places(view, policy, turn, rng);
     unowned.truncate(claimable);
     let missing = lacking.saturating_sub(unowned.len());
     let stolen = if missing == 0 {
         Vec::new()
     } else {
-        choose_to_steal(list_owned_by_others(view, policy, rng), &counts, owned, shares, missing, rng)
+        choose_to_steal(places_of_others(view, policy, rng), &counts, owned, shares, missing, rng)
     };
     WantedPartitions { unowned, stolen, at_once }
 }

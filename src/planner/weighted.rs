@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rand::Rng;
 
-use super::candidates::{ClaimTurn, WantedPartitions, list_owned_by_others, list_unowned};
+use super::candidates::{ClaimTurn, WantedPartitions, places_of_others, unowned_places};
 use super::policy::Policy;
 use super::view::{OwnershipCounts, PartitionView, THIS, View};
 use crate::model::{OwnerId, PartitionId};
@@ -28,14 +28,14 @@ pub(super) fn choose_by_load(
     if !fair_without_idle.is_above(own) {
         return nothing;
     }
-    let unowned = list_unowned(view, policy, ClaimTurn::ALONE, rng);
+    let unowned = unowned_places(view, policy, ClaimTurn::ALONE, rng);
     if !unowned.is_empty() {
         return WantedPartitions { unowned: group.fill_up(unowned, fair_without_idle), ..nothing };
     }
     if !group.fair.is_above(own) {
         return nothing;
     }
-    let stolen = group.best_to_steal(list_owned_by_others(view, policy, rng));
+    let stolen = group.best_to_steal(places_of_others(view, policy, rng));
     WantedPartitions { stolen: stolen.into_iter().collect(), ..nothing }
 }
 

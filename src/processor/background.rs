@@ -20,7 +20,7 @@ use super::shared::{SharedResources, first_wait, shorten_randomly};
 use super::start::discovery::refresh_partitions;
 use crate::balancer::LivenessTracker;
 use crate::model::PartitionId;
-use crate::source::{EventSource, caught_request};
+use crate::source::{EventSource, guard_request};
 use crate::telemetry;
 
 /// The most requests to the event hub at the same time.
@@ -61,9 +61,9 @@ async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
     loop {
         sleep(wait).await;
         wait = shorten_randomly(period, shared.store.next_random());
-        stream::iter(registry.list_controls())
+        stream::iter(registry.controls())
             .for_each_concurrent(AT_ONCE, |control| async move {
-                match caught_request(shared.source.partition_properties(&control.partition)).await {
+                match guard_request(shared.source.partition_properties(&control.partition)).await {
                     Ok(properties) => control.publish_properties(properties),
                     Err(error) => telemetry::lag_check_failed(&control.partition, &error),
                 }

@@ -13,8 +13,8 @@ use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::monitoring::spans::{BatchSpans, SpanEvents, SpanHook};
 use super::partition::control::Registry;
-use super::shared::{HubCreation, NewPartitions, SharedResources};
-use super::shutdown::{Requests, ShutdownReport, stopping_time};
+use super::shared::{HubCreation, InitialPartitions, SharedResources};
+use super::shutdown::{ShutdownReport, ShutdownRequests, stopping_time};
 use crate::balancer::Balancer;
 use crate::error::{Error, Result};
 use crate::source::CLOSE_LIMIT;
@@ -105,7 +105,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid: the message names the setter and the
     /// rule. Correct the setting.
     pub fn build(self) -> Result<Processor<S, H>> {
-        self.config.check()?;
+        self.config.check_settings()?;
         self.check_group()?;
         let (partitions, named) = watch::channel(Arc::from([]));
         let settings = self.config.balancer.clone();
@@ -115,9 +115,9 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let balancer = balancer.with_drain(stopping_time(drain))?.with_start_reports();
         let lag_checks_due =
             self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
-        let requests = Requests::new(self.store.telemetry().span().clone());
+        let requests = ShutdownRequests::new(self.store.telemetry().span().clone());
         let shared = SharedResources {
-            new_partitions: NewPartitions::default(),
+            initial_partitions: InitialPartitions::default(),
             hub_creation: HubCreation::default(),
             offset_format: OffsetFormat::default(),
             spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),

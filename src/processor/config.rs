@@ -353,7 +353,7 @@ impl ProcessorConfig {
         self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check_settings(&self) -> Result<()> {
         self.start_position.check_time("`with_start_position`")?;
         for (partition, start_position) in &self.start_positions {
             start_position.check_time(&format!("`with_start_position_of` for partition {partition}"))?;
@@ -410,7 +410,7 @@ mod tests {
     }
 
     fn refused(config: &ProcessorConfig) -> String {
-        config.check().unwrap_err().to_string()
+        config.check_settings().unwrap_err().to_string()
     }
 
     #[test]
@@ -498,7 +498,7 @@ mod tests {
                 r#"{ "start_position": { "enqueued_after": "2026-01-01T00:00:00Z" }, "max_batch_size": 10, "handler_timeout": "5m" }"#,
             ])
         ) {
-            if let Ok(Err(refused)) = read(&text).map(|config| config.check()) {
+            if let Ok(Err(refused)) = read(&text).map(|config| config.check_settings()) {
                 let message = refused.to_string();
                 let setters = ["`with_", "`CheckpointPolicy::with_"];
                 prop_assert!(setters.iter().any(|setter| message.contains(setter)), "{}", message);

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::checkpoints::requests::CheckpointWriter;
+use super::checkpoints::requests::CheckpointRequester;
 use super::partition::control::Control;
-use super::partition::orders::Over;
+use super::partition::orders::SessionEnd;
 use super::shutdown::stop::{EventError, HandlerError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
@@ -20,9 +20,9 @@ use crate::telemetry;
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
     pub(super) group: Arc<ConsumerGroup>,
-    pub(super) checkpoints: CheckpointWriter,
+    pub(super) checkpoints: CheckpointRequester,
     pub(super) control: Arc<Control>,
-    pub(super) over: Over,
+    pub(super) over: SessionEnd,
     pub(super) started_elsewhere: Option<i64>,
 }
 
@@ -180,13 +180,13 @@ impl PartitionContext {
     /// partition should end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.over.is_over() || self.control.is_stopping()
+        self.over.has_ended() || self.control.is_stopping()
     }
 
     /// Waits until this start of the partition is ending.
     pub async fn stopping(&self) {
         tokio::select! {
-            () = self.over.until_over() => {}
+            () = self.over.wait_for_end() => {}
             _ = self.control.wait_for_stop() => {}
         }
     }
@@ -234,7 +234,7 @@ impl PartitionContext {
 #[must_use = "an event that is never finished holds the checkpoint back forever"]
 pub struct TrackedEvent {
     place: Option<(i64, Box<str>)>,
-    checkpoints: CheckpointWriter,
+    checkpoints: CheckpointRequester,
 }
 
 impl TrackedEvent {

@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use super::monitoring::health::{self, Health};
 use super::monitoring::status::{ObservedPartition, PartitionStatus};
 use super::partition::control::{Control, Registry};
-use super::shutdown::Requests;
+use super::shutdown::ShutdownRequests;
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 
@@ -16,7 +16,7 @@ use crate::model::PartitionId;
 pub struct ProcessorHandle {
     pub(super) balancer: BalancerHandle,
     pub(super) registry: Registry,
-    pub(super) requests: Requests,
+    pub(super) requests: ShutdownRequests,
     /// The age at which partition properties become stale.
     pub(super) lag_checks_due: Duration,
 }
@@ -43,7 +43,7 @@ impl ProcessorHandle {
     }
 
     fn observe_partitions(&self) -> Vec<ObservedPartition> {
-        let controls = self.registry.list_controls().into_iter();
+        let controls = self.registry.controls().into_iter();
         let liveness = self.balancer.liveness();
         controls
             .map(|control| control.progress.observe_partition(&control.partition, liveness, self.lag_checks_due))

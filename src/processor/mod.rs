@@ -169,7 +169,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let requested = async {
             tokio::select! {
                 () = shutdown => handle.requests.request_once(),
-                () = handle.requests.until_requested() => {}
+                () = handle.requests.wait_for_request() => {}
             }
         };
         tokio::pin!(requested);
@@ -314,7 +314,7 @@ async fn process_partitions<S: EventSource, H: Handler<S::Event>>(
     let keep = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
     let report = tokio::select! {
         biased;
-        () = handle.requests.until_requested_again() => ShutdownReport { forced: true, ..ShutdownReport::default() },
+        () = handle.requests.wait_for_second_request() => ShutdownReport { forced: true, ..ShutdownReport::default() },
         report = shut_down(shared, supervisor, background, handle, reason, keep) => report,
     };
     telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);

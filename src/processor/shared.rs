@@ -29,7 +29,7 @@ pub(super) struct SharedResources<S, H> {
     pub(super) drain_timeout: Duration,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
-    pub(super) new_partitions: NewPartitions,
+    pub(super) initial_partitions: InitialPartitions,
     pub(super) hub_creation: HubCreation,
     pub(super) offset_format: OffsetFormat,
     pub(super) spans: BatchSpans,
@@ -61,12 +61,12 @@ impl HubCreation {
     }
 
     /// Returns whether positions from an event hub that was created at `read_in` are no longer valid.
-    pub(crate) fn is_other_than(&self, read_in: Option<OffsetDateTime>) -> bool {
+    pub(crate) fn was_recreated_since(&self, read_in: Option<OffsetDateTime>) -> bool {
         is_another(read_in, self.creation_time())
     }
 
     /// Waits until it is known that the event hub of `read_in` was recreated.
-    pub(crate) async fn until_recreated(&self, read_in: Option<OffsetDateTime>) -> Error {
+    pub(crate) async fn wait_for_recreation(&self, read_in: Option<OffsetDateTime>) -> Error {
         let mut known = self.known.subscribe();
         // The sender belongs to `self`, so it is not dropped.
         let _ = known.wait_for(|known| is_another(read_in, *known)).await;
@@ -92,9 +92,9 @@ pub(crate) fn recreation_error() -> Error {
 /// checkpoint before all partitions before it have theirs. So every partition after the last one with a checkpoint was
 /// added later.
 #[derive(Debug, Default)]
-pub(crate) struct NewPartitions(OnceLock<BTreeSet<PartitionId>>);
+pub(crate) struct InitialPartitions(OnceLock<BTreeSet<PartitionId>>);
 
-impl NewPartitions {
+impl InitialPartitions {
     /// Records the partitions with which the group started.
     pub(crate) fn set_initial(&self, initial: impl IntoIterator<Item = PartitionId>) {
         // Set once, at the start.
@@ -153,21 +153,21 @@ mod tests {
     fn only_another_known_time_shows_a_recreated_hub() {
         let (first, second) = (OffsetDateTime::UNIX_EPOCH, OffsetDateTime::UNIX_EPOCH + time::Duration::SECOND);
         let creation = HubCreation::default();
-        assert!(!creation.is_other_than(Some(first)), "the source does not report it");
+        assert!(!creation.was_recreated_since(Some(first)), "the source does not report it");
         creation.record_report(Some(first));
         creation.record_report(None);
         assert_eq!(creation.creation_time(), Some(first));
-        assert!(!creation.is_other_than(None) && !creation.is_other_than(Some(first)));
-        assert!(creation.until_recreated(Some(first)).now_or_never().is_none());
+        assert!(!creation.was_recreated_since(None) && !creation.was_recreated_since(Some(first)));
+        assert!(creation.wait_for_recreation(Some(first)).now_or_never().is_none());
         creation.record_report(Some(second));
-        assert!(creation.is_other_than(Some(first)) && !creation.is_other_than(None));
-        assert!(creation.until_recreated(Some(first)).now_or_never().is_some());
+        assert!(creation.was_recreated_since(Some(first)) && !creation.was_recreated_since(None));
+        assert!(creation.wait_for_recreation(Some(first)).now_or_never().is_some());
     }
 
     #[test]
     fn added_partitions_start_at_the_earliest_event() {
         let latest = ProcessorConfig::default().with_start_position(StartPosition::Latest);
-        let new = NewPartitions::default();
+        let new = InitialPartitions::default();
         new.set_initial([0.into()]);
         assert_eq!(new.start_position_of(&0.into(), &latest), &StartPosition::Latest);
         assert_eq!(new.start_position_of(&1.into(), &latest), &StartPosition::Earliest);

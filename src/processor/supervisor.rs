@@ -48,7 +48,7 @@ pub(super) struct Supervisor<S, H> {
 
 /// How the partitions stopped.
 #[derive(Debug, Default)]
-pub(super) struct Drained {
+pub(super) struct DrainResult {
     pub(super) phase: PhaseReport,
     pub(super) aborted: BTreeSet<PartitionId>,
     pub(super) uncheckpointed: BTreeSet<PartitionId>,
@@ -95,7 +95,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.entries.retain(|partition, Entry { control, ended }| {
             let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
-                control.request_stop(reason_of_loss(snapshot, partition, self.shared.config.balancer.on_lease_expiry));
+                control.request_stop(loss_reason(snapshot, partition, self.shared.config.balancer.on_lease_expiry));
             }
             if !*ended {
                 return true;
@@ -171,12 +171,12 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     /// Stops every partition within the drain timeout and the time for the last checkpoints. Each partition is released
     /// as soon as it has stopped, while others still drain. If this instance keeps its partitions, the balancer keeps
     /// them afterwards.
-    pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> Drained {
+    pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> DrainResult {
         self.keep = keep;
         for entry in self.entries.values() {
             entry.control.request_stop(reason.clone());
         }
-        let mut drained = Drained::default();
+        let mut drained = DrainResult::default();
         let limit = stop_limit(self.shared.drain_timeout, &self.shared.store);
         let all = async {
             while let Some(ended) = self.tasks.join_next().await {
@@ -190,7 +190,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         drained.phase = phase;
         if !phase.complete {
             telemetry::partitions_aborted(limit);
-            self.registry.list_controls().iter().for_each(|control| drained.record_abort(control));
+            self.registry.controls().iter().for_each(|control| drained.record_abort(control));
             // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
@@ -198,7 +198,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 }
 
-impl Drained {
+impl DrainResult {
     fn record_stop(&mut self, control: &Control) {
         let end = control.progress.last_end();
         if end.aborted {
@@ -223,7 +223,7 @@ impl Drained {
 /// Returns why the balancer no longer owns a partition in the epoch that its task was started for. While the runtime was
 /// blocked, a lease that the balancer gave up may have expired for all others, too, or the balancer may have won the
 /// partition again: with strict leases, after it gave the partition up.
-fn reason_of_loss(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
+fn loss_reason(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
     let names_this_instance = match snapshot.owner(partition) {
         Some(PartitionOwner::Reclaimable) => true,
         Some(PartitionOwner::Expired(owner)) => *owner == snapshot.owner,
@@ -248,7 +248,7 @@ mod tests {
         let reason = |owner| {
             let mut snapshot = Snapshot::with_nothing_known(OwnerId::new("a").unwrap(), LeaseScope::Partition);
             snapshot.partitions = vec![PartitionView::new(0.into(), owner)];
-            reason_of_loss(&snapshot, &0.into(), OnLeaseExpiry::Stop)
+            loss_reason(&snapshot, &0.into(), OnLeaseExpiry::Stop)
         };
         let [this, other] = ["a", "b"].map(|owner| OwnerId::new(owner).unwrap());
         for owner in [PartitionOwner::Reclaimable, PartitionOwner::Expired(this)] {
@@ -265,9 +265,9 @@ mod tests {
     fn a_partition_won_again_had_expired_if_strict() {
         let mut snapshot = Snapshot::with_nothing_known(OwnerId::new("a").unwrap(), LeaseScope::Partition);
         snapshot.owned.insert(0.into(), 8);
-        let strict = reason_of_loss(&snapshot, &0.into(), OnLeaseExpiry::Stop);
+        let strict = loss_reason(&snapshot, &0.into(), OnLeaseExpiry::Stop);
         assert!(matches!(strict, StopReason::LeaseExpired), "{strict:?}");
-        let lenient = reason_of_loss(&snapshot, &0.into(), OnLeaseExpiry::Continue);
+        let lenient = loss_reason(&snapshot, &0.into(), OnLeaseExpiry::Continue);
         assert!(matches!(lenient, StopReason::OwnershipLost { by: None }), "{lenient:?}");
     }
 }

@@ -155,7 +155,7 @@ pub trait EventSource: Send + Sync + 'static {
 }
 
 /// Returns the outcome of a request to the event source. A panic and a timeout are errors.
-pub(crate) async fn caught_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn guard_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(REQUEST_TIMEOUT, catch_panic(request)).await.unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::EventSource, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
     })
@@ -170,7 +170,7 @@ mod tests {
     /// It is not the storage, whose failures have waits of their own.
     #[tokio::test(start_paused = true)]
     async fn a_silent_event_hub_is_a_failure_of_the_source() {
-        let error = caught_request(pending::<Result<()>>()).await.unwrap_err();
+        let error = guard_request(pending::<Result<()>>()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::EventSource);
     }
 }

@@ -20,7 +20,7 @@ use super::offset_format::{BEFORE_EVERYTHING, is_offset_beyond_end, plain_number
 use super::properties::PartitionProperties;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{PartitionId, Position};
-use crate::source::{CLOSE_LIMIT, EventSource, StartPosition, caught_request};
+use crate::source::{CLOSE_LIMIT, EventSource, StartPosition, guard_request};
 
 /// How long a receiver may take to deliver an event. After that time it counts as a receiver that has nothing to
 /// deliver.
@@ -132,7 +132,7 @@ impl<S: EventSource> Search<'_, S> {
         let Some(first) = first else {
             // The start is the end of the partition if it received no events meanwhile and none of its events is after
             // the start.
-            let now = caught_request(self.source.partition_properties(self.partition)).await?;
+            let now = guard_request(self.source.partition_properties(self.partition)).await?;
             if exists || now.last_enqueued() != properties.last_enqueued() || !self.nothing_is_after(&now).await? {
                 return Err(
                     self.suspect_link("the link delivers nothing, although the event hub may have events after")
@@ -185,7 +185,7 @@ impl<S: EventSource> Search<'_, S> {
         if let Some(position) = event.as_ref().and_then(Positioned::position) {
             return Ok((position, event));
         }
-        let properties = caught_request(self.source.partition_properties(self.partition)).await?;
+        let properties = guard_request(self.source.partition_properties(self.partition)).await?;
         if number < properties.beginning_sequence_number() {
             return Ok((properties.beginning_position(), None));
         }
@@ -206,7 +206,7 @@ impl<S: EventSource> Search<'_, S> {
 
     async fn first_event(&self, from: &StartPosition) -> Result<Option<S::Event>> {
         let mut receiver =
-            caught_request(self.source.open_receiver(self.partition, from.clone(), 1, self.epoch)).await?;
+            guard_request(self.source.open_receiver(self.partition, from.clone(), 1, self.epoch)).await?;
         let first = timeout(FIRST_EVENT_LIMIT, receiver.next_batch(1)).await;
         receiver.close(CLOSE_LIMIT).await;
         first.map_or(Ok(None), |events| Ok(events?.into_iter().next()))

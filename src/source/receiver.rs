@@ -109,12 +109,12 @@ pub struct EventReceiver<E> {
     reading: Reading<E>,
     /// Returned after the events before it.
     pub(crate) failure: Option<Error>,
-    pub(crate) gathered: Gathered<E>,
+    pub(crate) gathered: GatheredEvents<E>,
 }
 
 /// The received events that no batch contains yet.
 #[derive(Debug)]
-pub(crate) struct Gathered<E> {
+pub(crate) struct GatheredEvents<E> {
     pub(crate) events: Vec<E>,
     /// When the first of them was received.
     pub(crate) since: Option<Instant>,
@@ -122,13 +122,13 @@ pub(crate) struct Gathered<E> {
     pub(crate) received: u64,
 }
 
-impl<E> Default for Gathered<E> {
+impl<E> Default for GatheredEvents<E> {
     fn default() -> Self {
         Self { events: Vec::new(), since: None, received: 0 }
     }
 }
 
-impl<E> Gathered<E> {
+impl<E> GatheredEvents<E> {
     pub(crate) fn count_received(&mut self, events: &[E]) {
         self.received = self.received.saturating_add(events.len() as u64);
     }
@@ -204,7 +204,7 @@ impl<E: Send + 'static> EventReceiver<E> {
     }
 
     fn from_reading(reading: Reading<E>) -> Self {
-        Self { reading, failure: None, gathered: Gathered::default() }
+        Self { reading, failure: None, gathered: GatheredEvents::default() }
     }
 
     /// Waits for the next event and returns it with the other events that are available, at most `limit`. Cancel-safe.

@@ -37,18 +37,18 @@ impl RetrySchedule {
 
     /// Returns when the next attempt begins. The last one begins when the time is over. `None` if there is none: the
     /// time is over, or the error cannot pass.
-    pub(crate) fn next_after(&mut self, error: &Error) -> Option<Instant> {
+    pub(crate) fn next_attempt_after(&mut self, error: &Error) -> Option<Instant> {
         let now = Instant::now();
         if !error.may_pass() || self.until.is_some_and(|until| until <= now) {
             return None;
         }
-        let next = now + pause_after(error, self.lease_duration, &mut self.backoff, &self.rng);
+        let next = now + wait_after(error, self.lease_duration, &mut self.backoff, &self.rng);
         Some(self.until.map_or(next, |until| next.min(until)))
     }
 
     /// Waits until the next attempt. Returns false if there is none.
-    pub(crate) async fn again_after(&mut self, error: &Error) -> bool {
-        let next = self.next_after(error);
+    pub(crate) async fn wait_for_next_attempt(&mut self, error: &Error) -> bool {
+        let next = self.next_attempt_after(error);
         if let Some(next) = next {
             sleep_until(next).await;
         }
@@ -63,18 +63,13 @@ impl GroupStore {
     }
 
     /// Returns the wait after an operation that failed.
-    pub(crate) fn pause_after(&self, error: &Error, backoff: &mut CountingBackoff) -> Duration {
-        pause_after(error, self.lease_durations().own, backoff, &self.inner.rng)
+    pub(crate) fn wait_after_error(&self, error: &Error, backoff: &mut CountingBackoff) -> Duration {
+        wait_after(error, self.lease_durations().own, backoff, &self.inner.rng)
     }
 }
 
 /// Returns the wait after an operation that failed. The wait that the server asks for counts up to the lease duration.
-fn pause_after(
-    error: &Error,
-    lease_duration: Duration,
-    backoff: &mut CountingBackoff,
-    rng: &Mutex<StdRng>,
-) -> Duration {
+fn wait_after(error: &Error, lease_duration: Duration, backoff: &mut CountingBackoff, rng: &Mutex<StdRng>) -> Duration {
     let retry_after = error.retry_after().unwrap_or_default().min(lease_duration);
     lengthen_wait(backoff.next_wait().max(retry_after), lock(rng).random_range(0.0..1.0))
 }
@@ -102,7 +97,7 @@ mod tests {
         let mut attempts = store.retry_schedule(Some(began + 20 * SECOND));
         let error = Error::new(ErrorKind::Throttled { retry_after: Some(9 * SECOND) }, "busy");
         let mut times = Vec::new();
-        while attempts.again_after(&error).await {
+        while attempts.wait_for_next_attempt(&error).await {
             times.push(began.elapsed());
         }
         assert!(times.len() >= 2 && times[0] >= 9 * SECOND && times.last() == Some(&(20 * SECOND)), "{times:?}");
@@ -119,7 +114,7 @@ mod tests {
             (ErrorKind::Rejected, false),
             (ErrorKind::ContainerNotFound, false),
         ] {
-            assert_eq!(attempts.again_after(&Error::new(kind, "broken")).await, again, "{kind:?}");
+            assert_eq!(attempts.wait_for_next_attempt(&Error::new(kind, "broken")).await, again, "{kind:?}");
         }
     }
 }

@@ -198,7 +198,7 @@ impl GroupStoreBuilder {
         let in_verbatim = self.list_blobs(verbatim.group_prefix(), timeouts).await?;
         let of_lower = self.case_facts(&lower, &in_lower.blobs, lease_clock.now());
         let of_verbatim = self.case_facts(&verbatim, &in_verbatim.blobs, lease_clock.now());
-        let name_case = self.choose_case(&of_lower, &of_verbatim)?;
+        let name_case = self.choose_case_or_warn(&of_lower, &of_verbatim)?;
         let (names, blobs, other) = match name_case {
             NameCase::Lower => (&lower, &in_lower.blobs, of_verbatim),
             NameCase::Verbatim => (&verbatim, &in_verbatim.blobs, of_lower),
@@ -215,7 +215,7 @@ impl GroupStoreBuilder {
     }
 
     /// Chooses the name case by the records, and logs what may be wrong with it.
-    fn choose_case(&self, lower: &CaseFacts, verbatim: &CaseFacts) -> Result<NameCase> {
+    fn choose_case_or_warn(&self, lower: &CaseFacts, verbatim: &CaseFacts) -> Result<NameCase> {
         match (choose_case(self.config.blob_name_case, lower, verbatim), self.config.blob_name_case.explicit()) {
             (Ok(Choice { case, warning }), _) => {
                 if let Some(warning) = warning {

@@ -221,7 +221,7 @@ pub(super) struct MalformedLog(Mutex<HashSet<(String, ETag)>>);
 
 impl MalformedLog {
     /// Logs the records that the last listing did not contain. The names and versions are those of all `records`.
-    pub(super) fn report_new(
+    pub(super) fn log_new(
         &self,
         telemetry: &Telemetry,
         records: &[MalformedRecord],

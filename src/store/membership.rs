@@ -36,13 +36,13 @@ const DELETED_AFTER: u32 = 10;
 /// A request about the heartbeat of this instance that has no response after this time is sent once more, and so on: one
 /// request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works responds
 /// within a tenth of it.
-const RESPONSE_LIMIT: Duration = Duration::from_millis(500);
+const RESEND_AFTER: Duration = Duration::from_millis(500);
 
 /// How many requests are sent until one has a response. Of a storage that leaves every third request without a response,
 /// one in eighty heartbeats has none then.
 const MOST_SENT: u32 = 4;
 
-const OWN: &str = "the heartbeat of this instance";
+const OWN_HEARTBEAT: &str = "the heartbeat of this instance";
 
 /// The outcome of a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl GroupStore {
     async fn delete_heartbeat(&self, owner: &OwnerId, etag: &ETag) -> Result<()> {
         let name = self.inner.names.heartbeat_name(owner);
         let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, etag)).await?;
-        self.note_response(response);
+        self.record_response(response);
         Ok(())
     }
 
@@ -214,7 +214,7 @@ pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDuration
 }
 
 /// Sends a request up to [`MOST_SENT`] times, until the first response arrives. Returns the first success; after an error it
-/// waits for one of the other requests that are under way for at most [`RESPONSE_LIMIT`]. If a conditional write took
+/// waits for one of the other requests that are under way for at most [`RESEND_AFTER`]. If a conditional write took
 /// effect without a response, the next one gets a conflict, which the rule of the write settles.
 async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) -> Result<T> {
     let mut under_way = FuturesUnordered::from_iter([send()]);
@@ -223,7 +223,7 @@ async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) 
         tokio::select! {
             biased;
             Some(response) = under_way.next() => break response,
-            () = sleep(RESPONSE_LIMIT), if requests < MOST_SENT => {
+            () = sleep(RESEND_AFTER), if requests < MOST_SENT => {
                 under_way.push(send());
                 requests += 1;
             }
@@ -231,7 +231,7 @@ async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) 
     };
     let Err(error) = first else { return first };
     let mut others = under_way.filter_map(|response| ready(response.ok()));
-    timeout(RESPONSE_LIMIT, others.next()).await.ok().flatten().ok_or(error)
+    timeout(RESEND_AFTER, others.next()).await.ok().flatten().ok_or(error)
 }
 
 struct HeartbeatWrite<'a> {
@@ -248,7 +248,7 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     fn record_label(&self) -> String {
-        OWN.to_owned()
+        OWN_HEARTBEAT.to_owned()
     }
 
     async fn first_step(&mut self) -> Result<SettleStep<ETag, HeartbeatOutcome>> {
@@ -298,7 +298,7 @@ impl ConditionalWrite for HeartbeatEnd<'_> {
     }
 
     fn record_label(&self) -> String {
-        OWN.to_owned()
+        OWN_HEARTBEAT.to_owned()
     }
 
     async fn first_step(&mut self) -> Result<SettleStep<ETag, ()>> {

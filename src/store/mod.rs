@@ -247,12 +247,12 @@ impl GroupStore {
         lock(&self.inner.last_response).server_time_now()
     }
 
-    fn note_response(&self, response: ResponseInfo) {
+    fn record_response(&self, response: ResponseInfo) {
         *lock(&self.inner.last_response) = response;
-        self.note_time(response.server_time);
+        self.record_server_time(response.server_time);
     }
 
-    fn note_time(&self, server_time: OffsetDateTime) {
+    fn record_server_time(&self, server_time: OffsetDateTime) {
         let mut latest = lock(&self.inner.latest_server_time);
         *latest = server_time.max(*latest);
     }
@@ -294,7 +294,7 @@ impl GroupStore {
         condition: &WriteCondition<ETag>,
     ) -> Result<WriteResult> {
         let written = self.send(operation, self.container.write(name, metadata, &condition.into())).await?;
-        self.note_response(written.response);
+        self.record_response(written.response);
         Ok(written)
     }
 
@@ -303,7 +303,7 @@ impl GroupStore {
     async fn read_blob(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(StorageOperation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
-                self.note_response(blob.response);
+                self.record_response(blob.response);
                 for rejected in take_unwritable(&mut blob.metadata) {
                     let problem = format!("has a value that cannot be written back and is dropped: {rejected}");
                     self.telemetry().malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
@@ -323,7 +323,7 @@ impl GroupStore {
             return Ok(read);
         }
         let list = self.send(StorageOperation::List, self.container.list(name)).await?;
-        self.note_response(list.response);
+        self.record_response(list.response);
         Ok(list.blobs.into_iter().find(|blob| blob.name == name))
     }
 
@@ -344,12 +344,12 @@ impl GroupStore {
         let response = limit_request(limit, operation.as_str(), request).await;
         observed.record_outcome(counted.finish(&response));
         if let Some(time) = response.as_ref().err().and_then(Error::server_time) {
-            self.note_time(time);
+            self.record_server_time(time);
         }
         response
     }
 
-    fn state_of_partition(&self, partition: &PartitionId) -> Arc<KnownPartition> {
+    fn known_partition(&self, partition: &PartitionId) -> Arc<KnownPartition> {
         Arc::clone(lock(&self.inner.partitions).entry(partition.clone()).or_default())
     }
 
@@ -357,7 +357,7 @@ impl GroupStore {
     /// permit. The operation's time limit begins when this returns, because with many partitions and a slow storage a
     /// renewal would otherwise time out before it is sent.
     async fn acquire_record(&self, kind: RecordKind, partition: &PartitionId) -> OperationGuard<'_> {
-        let state = self.state_of_partition(partition);
+        let state = self.known_partition(partition);
         let alone = Arc::clone(&state.alone[kind as usize]).lock_owned().await;
         // The semaphore is never closed.
         let permit = self.inner.permits[kind as usize].acquire().await.ok();

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::exclusion::KnownPartition;
 use super::lease::{Claim, Lease};
 use super::rules::{
-    FoundOwnership, Goal, SettleStep, Settled, WriteCondition, goal_after, resolve_ambiguous_write, too_young_by,
+    FoundOwnership, Goal, SettleStep, Settled, WriteCondition, decide_ownership, goal_after, too_young_by,
 };
 use super::settle::ConditionalWrite;
 use super::{GroupStore, Ownership};
@@ -188,7 +188,7 @@ impl GroupStore {
         ))
     }
 
-    fn ownership_state(&self, seen: &Ownership) -> FoundOwnership<ETag> {
+    fn found_ownership(&self, seen: &Ownership) -> FoundOwnership<ETag> {
         let record = &seen.record;
         FoundOwnership {
             relation: record.relation_to(self.identity()),
@@ -259,7 +259,7 @@ impl<'a> OwnershipWrite<'a> {
             under: WriteCondition::Create,
             seen: None,
             operation: goal.storage_operation(),
-            state: store.state_of_partition(partition),
+            state: store.known_partition(partition),
         }
     }
 
@@ -351,7 +351,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
         let this = self.store.identity();
-        let found = seen.as_ref().map(|seen| self.store.ownership_state(seen));
+        let found = seen.as_ref().map(|seen| self.store.found_ownership(seen));
         if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
             // Keep what other programs have added, and the handoff request: only the programs that added them may
             // remove them. A release also keeps the epoch of a reclaimable record.
@@ -361,7 +361,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
             self.record.operator.clone_from(&seen.record.operator);
         }
         self.goal = goal_after(self.goal, self.lease_epoch, found.as_ref());
-        let next = resolve_ambiguous_write(
+        let next = decide_ownership(
             self.goal,
             self.under.clone().version().as_ref(),
             self.lease_epoch,

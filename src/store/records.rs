@@ -70,7 +70,7 @@ impl GroupStore {
         let (listing, versions) = self
             .list_below(names.heartbeat_prefix(), |blob| heartbeat_from_blob(names, blob, self.moment_of(blob)))
             .await?;
-        self.inner.malformed[HEARTBEATS].report_new(self.telemetry(), &listing.malformed, versions);
+        self.inner.malformed[HEARTBEATS].log_new(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }
 
@@ -83,12 +83,8 @@ impl GroupStore {
     pub(crate) async fn list_records_reported(&self) -> Result<Records> {
         let (records, [ownerships, _, heartbeats]) = self.list_records_under(&self.inner.names).await?;
         let reported = &self.inner.malformed;
-        reported[RecordKind::Ownership as usize].report_new(
-            self.telemetry(),
-            &records.ownerships.malformed,
-            ownerships,
-        );
-        reported[HEARTBEATS].report_new(self.telemetry(), &records.heartbeats.malformed, heartbeats);
+        reported[RecordKind::Ownership as usize].log_new(self.telemetry(), &records.ownerships.malformed, ownerships);
+        reported[HEARTBEATS].log_new(self.telemetry(), &records.heartbeats.malformed, heartbeats);
         Ok(records)
     }
 
@@ -138,7 +134,7 @@ impl GroupStore {
             RecordName::Heartbeat(owner) => names.heartbeat_name(owner),
         };
         match self.send(StorageOperation::Delete, self.container.delete(&name, version)).await {
-            Ok(response) => self.note_response(response),
+            Ok(response) => self.record_response(response),
             // Azurite reports a conflict if the blob is missing.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
                 if self.read_blob(&name).await?.is_some() {
@@ -161,7 +157,7 @@ impl GroupStore {
                 names.parse_partition(kind, &blob.name).map(|partition| decode(partition, blob))
             })
             .await?;
-        self.inner.malformed[kind as usize].report_new(self.telemetry(), &listing.malformed, versions);
+        self.inner.malformed[kind as usize].log_new(self.telemetry(), &listing.malformed, versions);
         Ok(listing)
     }
 
@@ -188,7 +184,7 @@ impl GroupStore {
         let list = self.send_within(limit, StorageOperation::List, self.container.list(prefix)).await;
         self.inner.listing_timeouts.record_end(prefix, began.elapsed(), list.is_ok());
         let list = list?;
-        self.note_response(list.response);
+        self.record_response(list.response);
         Ok(list.blobs)
     }
 

@@ -150,7 +150,7 @@ pub(crate) fn owner_away(owner: &OwnerId, partitions: usize) {
     }
 }
 
-pub(crate) fn claims_capped(unclaimed: usize) {
+pub(crate) fn claim_limit_reached(unclaimed: usize) {
     if unclaimed > 0 {
         warn!(
             target: BALANCER,

@@ -79,12 +79,12 @@ fn no_heartbeat_counts_after_a_rewrite_was_sent() {
     let outcome = ClaimOutcome::Indeterminate(unavailable());
     me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
     me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
-    let before = me.state.renewal_age(me.now);
+    let before = me.state.oldest_lease_age(me.now);
     assert!(before >= 45 * SECOND, "{before:?}");
     assert!(me.after(5).contains("renew 0"));
     let outcome = ClaimOutcome::Won(lease(&me, 0));
     me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
-    assert_eq!(me.state.renewal_age(me.now), Duration::ZERO);
+    assert_eq!(me.state.oldest_lease_age(me.now), Duration::ZERO);
 }
 
 #[test]

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::credentials::{Credentials, CurrentCredentials, TokenPolicy, add_sas};
 use super::endpoint::ContainerUrl;
-use super::errors::{ErrorResponse, issuer_timed_out, no_response, no_token, unusable_response};
+use super::errors::{ErrorResponse, issuer_timed_out, no_response_error, no_token_error, unusable_response};
 use super::headers::{find_header, retry_after, server_time, server_time_of_error};
 use super::listing::UnusableLog;
 use super::refusals::{CredentialKind, Operation};
@@ -167,7 +167,7 @@ impl Client {
         .await;
         let received = Instant::now();
         let (status, headers, body) =
-            sent.map_err(|error| no_response(&error, operation, &self.settings.container_url.host()))?;
+            sent.map_err(|error| no_response_error(&error, operation, &self.settings.container_url.host()))?;
         if !status.is_success() {
             return Ok(self.refusal_outcome(operation, credentials.kind(), status.into(), &headers));
         }
@@ -210,7 +210,7 @@ async fn call_context(operation: Operation<'_>, credentials: &Arc<Credentials>) 
         }
         None => tokens.valid_token().await,
     };
-    let token = token.map_err(|error| no_token(&error, operation))?;
+    let token = token.map_err(|error| no_token_error(&error, operation))?;
     Ok(context.with_value(token))
 }
 

@@ -100,7 +100,7 @@ impl NoResponse {
 }
 
 /// Returns the error of a request without a response.
-pub(super) fn no_response(error: &azure_core::Error, operation: Operation<'_>, host: &str) -> Error {
+pub(super) fn no_response_error(error: &azure_core::Error, operation: Operation<'_>, host: &str) -> Error {
     let why = match error.kind() {
         AzureErrorKind::Connection => NoResponse::NotConnected,
         AzureErrorKind::Credential if is_temporary(error) => NoResponse::IssuerTimedOut,
@@ -111,7 +111,7 @@ pub(super) fn no_response(error: &azure_core::Error, operation: Operation<'_>, h
 }
 
 /// Returns the error of a request that is not sent, because the credential returned this error instead of a token.
-pub(super) fn no_token(error: &azure_core::Error, operation: Operation<'_>) -> Error {
+pub(super) fn no_token_error(error: &azure_core::Error, operation: Operation<'_>) -> Error {
     let why = if is_temporary(error) { NoResponse::IssuerTimedOut } else { NoResponse::NoToken };
     why.into_error(operation, "", error)
 }
@@ -128,7 +128,7 @@ pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last:
 }
 
 /// Returns the error of a failed attempt to replace a token, for the log.
-pub(super) fn no_refresh(error: &azure_core::Error) -> Error {
+pub(super) fn refresh_error(error: &azure_core::Error) -> Error {
     Error::new(ErrorKind::Unavailable, "the credential returned no token").with_source(RedactedCause::new(error))
 }
 
@@ -339,7 +339,7 @@ mod tests {
     fn unsent_request_differs_from_lost_response() {
         let without_response = |kind, source: AzureErrorKind| {
             let error = azure_core::Error::with_error(kind, source.into_error(), "context");
-            no_response(&error, operation(Verb::Write), "a.example")
+            no_response_error(&error, operation(Verb::Write), "a.example")
         };
         let unreachable = without_response(AzureErrorKind::Connection, AzureErrorKind::Other);
         assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
@@ -353,7 +353,7 @@ mod tests {
     fn credential_failure_without_network_is_temporary() {
         let failed = |source: AzureErrorKind| {
             let error = azure_core::Error::with_error(AzureErrorKind::Credential, source.into_error(), "no token");
-            no_response(&error, operation(Verb::List), "a.example").kind()
+            no_response_error(&error, operation(Verb::List), "a.example").kind()
         };
         let status =
             |status: u16| AzureErrorKind::HttpResponse { status: status.into(), error_code: None, raw_response: None };

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
-use super::errors::{is_temporary, no_refresh};
+use super::errors::{is_temporary, refresh_error};
 use super::refresh::{RefreshFailure, Refreshes, Step, Token};
 use crate::clock::{LeaseClock, SystemLeaseClock, WallClock};
 use crate::telemetry;
@@ -119,7 +119,9 @@ impl TokenSource {
         };
         self.changed.send_replace(());
         match (failed, valid_for) {
-            (Some(failure), Some(valid_for)) => telemetry::token_not_replaced(&no_refresh(&failure.error), valid_for),
+            (Some(failure), Some(valid_for)) => {
+                telemetry::token_not_replaced(&refresh_error(&failure.error), valid_for);
+            }
             (None, _) if was_failing => telemetry::token_replaced(),
             // Without a token, each request that needs one reports the failure.
             _ => {}

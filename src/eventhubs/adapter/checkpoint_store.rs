@@ -163,7 +163,7 @@ impl BlobCheckpointStore {
     /// its release is known. The same applies after [`ReleaseOutcome::Indeterminate`]. As long as the store owns a
     /// partition of a consumer group, it serves the same owner there.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let served = self.groups.forget_viewed();
+        let served = self.groups.retain_served_groups();
         let releasing = served.iter().map(|(group, owned)| async move {
             let outcomes = owned.release_all().await;
             self.groups.forget_released(group, owned);

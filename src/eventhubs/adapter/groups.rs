@@ -115,7 +115,7 @@ impl Groups {
     }
 
     /// Removes the groups without an owner, and returns the others.
-    pub(super) fn forget_viewed(&self) -> Vec<(ConsumerGroup, Arc<OwnedPartitions>)> {
+    pub(super) fn retain_served_groups(&self) -> Vec<(ConsumerGroup, Arc<OwnedPartitions>)> {
         let mut groups = self.lock_groups();
         groups.retain(|_, group| matches!(group, KnownGroup::Served(_)));
         groups
@@ -231,7 +231,7 @@ where
             Ok(response) => return Ok(response),
             Err(error) => error,
         };
-        let Some(next) = attempts.next_after(&error) else { return Err(error) };
+        let Some(next) = attempts.next_attempt_after(&error) else { return Err(error) };
         telemetry::processor_waits(&error, next - Instant::now());
         sleep_until(next).await;
     }

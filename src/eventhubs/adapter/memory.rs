@@ -187,7 +187,7 @@ pub(super) struct NameCaseCheck {
 
 impl NameCaseCheck {
     /// Records that the ownerships are live, and were not before, or that another instance may have missed them.
-    pub(super) fn became_live(&mut self) {
+    pub(super) fn record_live_lease(&mut self) {
         self.is_unknown = true;
         self.is_second_due = true;
     }
@@ -242,7 +242,7 @@ mod tests {
     fn it_looks_at_once_and_soon_and_every_ten_leases() {
         let mut check = NameCaseCheck::default();
         assert!(!check.is_due(at(1000)));
-        check.became_live();
+        check.record_live_lease();
         assert!(check.is_due(at(0)) && check.is_unknown());
         check.record_no_conflict(at(0), LEASE);
         assert!(!check.is_unknown() && !check.is_due(at(14)) && check.is_due(at(15)));

@@ -122,7 +122,7 @@ impl OwnedPartitions {
     /// Records that an instance that uses the other name case may not have seen the ownerships of this one.
     fn may_have_been_missed(&self) {
         if self.store.has_other_name_case() {
-            self.lock_memory().case_check.became_live();
+            self.lock_memory().case_check.record_live_lease();
         }
     }
 
@@ -307,7 +307,7 @@ impl OwnedPartitions {
         let mut attempts = self.store.retry_schedule(Some(until));
         let outcome = loop {
             match self.store.release(&owned.lease()).await {
-                ReleaseOutcome::Indeterminate(error) if attempts.again_after(&error).await => {
+                ReleaseOutcome::Indeterminate(error) if attempts.wait_for_next_attempt(&error).await => {
                     self.store.telemetry().ownership_indeterminate(StorageOperation::Release, partition, &error);
                 }
                 outcome => break outcome,

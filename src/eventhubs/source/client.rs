@@ -19,7 +19,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::eventhubs::REQUEST_TIMEOUT;
+use crate::eventhubs::CLIENT_REQUEST_TIMEOUT;
 
 /// A client, for [`Connector`](super::connection::Connector).
 pub(crate) trait Client: Sized + Send + Sync + 'static {
@@ -80,7 +80,7 @@ impl Client for Consumer {
     ) -> Result<Self, EventHubsError> {
         let client = builder.open(namespace, event_hub.to_owned(), credential).await?;
         // The first request includes the login, and a credential may start a tool for it.
-        Ok(Self { client, requests: RequestQueue::new(REQUEST_TIMEOUT) })
+        Ok(Self { client, requests: RequestQueue::new(CLIENT_REQUEST_TIMEOUT) })
     }
 
     async fn close(self) -> Result<(), EventHubsError> {

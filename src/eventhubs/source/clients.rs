@@ -13,7 +13,7 @@ use super::client::Consumer;
 use super::connection::{Connection, Connector, SharedClient, close_once_unused};
 use super::connection_health::{ConnectionOutcome, Route};
 use crate::error::{Error, ErrorKind, Result};
-use crate::eventhubs::{REQUEST_TIMEOUT, errors};
+use crate::eventhubs::{CLIENT_REQUEST_TIMEOUT, errors};
 use crate::model::PartitionId;
 use crate::util::lock;
 
@@ -181,7 +181,7 @@ impl Clients {
             self.lock_links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
         if let Some(mut used) = last {
             let closed = async { while used.changed().await.is_ok() {} };
-            if timeout(REQUEST_TIMEOUT, closed).await.is_err() {
+            if timeout(CLIENT_REQUEST_TIMEOUT, closed).await.is_err() {
                 let message = format!("the last link to partition {partition} is still open: close its receiver first");
                 return Err(Error::new(ErrorKind::EventSource, message));
             }

@@ -17,7 +17,7 @@ use tracing::Instrument;
 use super::client::Client;
 use super::connection_health::{ConnectionHealth, ConnectionOutcome, Pace, Route};
 use crate::error::{Error, ErrorKind, Result};
-use crate::eventhubs::REQUEST_TIMEOUT;
+use crate::eventhubs::CLIENT_REQUEST_TIMEOUT;
 use crate::eventhubs::credentials::{HubAccess, parse_connection_string};
 use crate::telemetry;
 use crate::util::lock;
@@ -58,11 +58,12 @@ impl<C: Client> Connector<C> {
 
     /// Opens a connection.
     pub(crate) async fn open_client(&self) -> Result<C> {
-        let cause: Box<dyn StdError + Send + Sync> = match timeout(REQUEST_TIMEOUT, self.open_without_limit()).await {
-            Ok(Ok(client)) => return Ok(client),
-            Ok(Err(error)) => error.into(),
-            Err(elapsed) => elapsed.into(),
-        };
+        let cause: Box<dyn StdError + Send + Sync> =
+            match timeout(CLIENT_REQUEST_TIMEOUT, self.open_without_limit()).await {
+                Ok(Ok(client)) => return Ok(client),
+                Ok(Err(error)) => error.into(),
+                Err(elapsed) => elapsed.into(),
+            };
         let Self { namespace, event_hub, .. } = self;
         let endpoint = self.emulator_endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
         let message = format!("cannot connect to event hub {namespace}/{event_hub}{endpoint}");
@@ -138,7 +139,7 @@ impl<C: Client> fmt::Debug for Connector<C> {
 const UNUSED_LIMIT: Duration = Duration::from_secs(1);
 
 /// How long a connection may take to close. The sum of both limits is less than the processor waits for the source.
-const CLOSE_LIMIT: Duration = Duration::from_secs(3);
+const CLIENT_CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
 /// A client that all links and requests of a connection share.
 pub(crate) struct SharedClient<C> {
@@ -189,7 +190,7 @@ impl<C: Client> SharedClient<C> {
     /// Closes the connection. The client may wait forever if the connection is broken.
     async fn close(self) -> Result<()> {
         let failed = Error::new(ErrorKind::EventSource, "cannot close the connection to the event hub");
-        match timeout(CLOSE_LIMIT, self.client.close()).await {
+        match timeout(CLIENT_CLOSE_LIMIT, self.client.close()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(failed.with_source(error)),
             Err(elapsed) => Err(failed.with_source(elapsed)),

@@ -21,7 +21,7 @@ use super::clients::LinkUse;
 use super::connection::SharedClient;
 use super::connection_health::{ConnectionOutcome, Route};
 use crate::error::{Error, ErrorKind, Result};
-use crate::eventhubs::{REQUEST_TIMEOUT, errors};
+use crate::eventhubs::{CLIENT_REQUEST_TIMEOUT, errors};
 use crate::model::PartitionId;
 use crate::source::{BatchLimit, StartPosition, StopSignal};
 use crate::telemetry;
@@ -204,7 +204,7 @@ impl AttachedLink {
     /// Closes the link. The client first removes the link, so after an error there is nothing that it could continue.
     /// An error is usual if the broker has ended the link before.
     async fn close(self) {
-        let limit = if self.client.is_broken() { BROKEN_CLOSE_LIMIT } else { REQUEST_TIMEOUT };
+        let limit = if self.client.is_broken() { BROKEN_CLOSE_LIMIT } else { CLIENT_REQUEST_TIMEOUT };
         let partition = self.receiver.partition_id().to_owned();
         match timeout(limit, self.receiver.close()).await {
             Ok(Ok(())) => {}

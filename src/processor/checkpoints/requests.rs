@@ -16,7 +16,7 @@ use crate::model::{PartitionId, Position};
 use crate::processor::monitoring::ErrorSummary;
 use crate::processor::monitoring::spans::TracedEvents;
 use crate::processor::partition::handler_call;
-use crate::processor::partition::orders::{Over, Stopping};
+use crate::processor::partition::orders::{SessionEnd, StopView};
 use crate::processor::shutdown::stop::EventError;
 use crate::source::TraceContext;
 use crate::telemetry;
@@ -95,15 +95,15 @@ pub(crate) struct CheckpointState {
 #[derive(Debug)]
 pub(crate) struct Start {
     pub(crate) partition: PartitionId,
-    pub(crate) stopping: Stopping,
-    pub(crate) over: Over,
+    pub(crate) stopping: StopView,
+    pub(crate) over: SessionEnd,
     /// Tokens may be dropped outside of the partition's task.
     pub(crate) span: Span,
 }
 
 impl Start {
     fn is_stopping(&self) -> bool {
-        self.over.is_over() || self.stopping.is_requested()
+        self.over.has_ended() || self.stopping.is_requested()
     }
 }
 
@@ -163,12 +163,12 @@ pub(crate) struct CheckpointView {
 
 /// Requests checkpoints, for all clones of a partition's context.
 #[derive(Clone, Debug)]
-pub(crate) struct CheckpointWriter {
+pub(crate) struct CheckpointRequester {
     pub(crate) shared: Arc<CheckpointState>,
     pub(crate) commands: mpsc::UnboundedSender<WriterCommand>,
 }
 
-impl CheckpointWriter {
+impl CheckpointRequester {
     pub(crate) fn request_position(&self, sequence_number: i64, offset: &str) {
         self.shared.advance_tracker(|tracker| tracker.request_position(sequence_number, offset));
     }
@@ -349,13 +349,13 @@ impl CheckpointWriter {
 }
 
 #[cfg(test)]
-impl CheckpointWriter {
+impl CheckpointRequester {
     /// Returns a writer without a task that writes.
     pub(crate) fn new_detached() -> Self {
         let start = Start {
             partition: PartitionId::from(0),
-            stopping: Stopping::new(watch::channel(crate::processor::partition::orders::Orders::default()).1),
-            over: Over::new(watch::channel(false).1),
+            stopping: StopView::new(watch::channel(crate::processor::partition::orders::Orders::default()).1),
+            over: SessionEnd::new(watch::channel(false).1),
             span: Span::none(),
         };
         let shared = CheckpointState {
@@ -379,7 +379,7 @@ mod tests {
     /// Tokens are taken and dropped on another thread while they are counted.
     #[test]
     fn counting_tokens_is_consistent() {
-        let writer = CheckpointWriter::new_detached();
+        let writer = CheckpointRequester::new_detached();
         let other = writer.clone();
         let dropping = thread::spawn(move || {
             for number in 0..100_000 {

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::requests::{CheckpointState, CheckpointWriter, PendingCheckpoint, Start, WriterCommand};
+use super::requests::{CheckpointRequester, CheckpointState, PendingCheckpoint, Start, WriterCommand};
 use crate::backoff::CountingBackoff;
 use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
@@ -23,7 +23,7 @@ use crate::store::{Adoption, CheckpointOutcome, GroupStore};
 use crate::telemetry::{PartitionMetrics, span_failed};
 
 /// The shortest wait before the task repeats a write that failed.
-const RETRY: Duration = Duration::from_secs(1);
+const SHORTEST_FIRST_RETRY: Duration = Duration::from_secs(1);
 
 /// How many request timeouts after the last moment for an attempt at the last checkpoint the attempt ends.
 const LAST_ATTEMPT: u32 = 2;
@@ -42,7 +42,7 @@ pub(crate) enum WritingEnd {
 
 /// Writes the checkpoints.
 #[derive(Debug)]
-pub(crate) struct Checkpointer {
+pub(crate) struct CheckpointWriter {
     store: GroupStore,
     adoption: Adoption,
     policy: CheckpointPolicy,
@@ -55,14 +55,14 @@ pub(crate) struct Checkpointer {
     backoff: CountingBackoff,
 }
 
-impl Checkpointer {
+impl CheckpointWriter {
     pub(crate) fn new(
         store: GroupStore,
         adoption: Adoption,
         policy: CheckpointPolicy,
         (metrics, spans): (PartitionMetrics, BatchSpans),
         start: Start,
-    ) -> (Self, CheckpointWriter) {
+    ) -> (Self, CheckpointRequester) {
         let (commands, receiver) = mpsc::unbounded_channel();
         let pending = PendingCheckpoint::new(adoption.record().sequence_number);
         let max_events = policy.max_events.map(i64::from);
@@ -74,10 +74,10 @@ impl Checkpointer {
             max_events,
             start,
         });
-        let writer = CheckpointWriter { shared: Arc::clone(&shared), commands };
+        let writer = CheckpointRequester { shared: Arc::clone(&shared), commands };
         // Failed writes are repeated no more often than successful ones, so that a storage that throttles does not
         // receive more requests, unless the policy writes rarely.
-        let first_wait = policy.interval.unwrap_or_default().clamp(RETRY, LONGEST_FIRST_RETRY);
+        let first_wait = policy.interval.unwrap_or_default().clamp(SHORTEST_FIRST_RETRY, LONGEST_FIRST_RETRY);
         let backoff = CountingBackoff::new(first_wait, first_wait.max(store.lease_durations().own / 2));
         let checkpointer =
             Self { store, adoption, policy, metrics, spans, shared, commands: receiver, not_before: None, backoff };
@@ -118,7 +118,7 @@ impl Checkpointer {
                 () = wait_until(due) => None,
             };
             let outcome = self.write_requested(None).await;
-            self.not_before = self.next_after(&outcome);
+            self.not_before = self.retry_at(&outcome);
             due = self.not_before.or_else(|| self.next_due());
             if let Some(ended) = self.report_outcome(outcome, reply) {
                 return ended;
@@ -133,20 +133,20 @@ impl Checkpointer {
         loop {
             let outcome = self.write_requested(Some(deadline)).await;
             match &outcome {
-                Err(error) if attempts.again_after(error).await => {}
+                Err(error) if attempts.wait_for_next_attempt(error).await => {}
                 _ => return end_after(&outcome).unwrap_or(WritingEnd::Closed),
             }
         }
     }
 
     /// Returns when the policy may write again, if the write failed.
-    fn next_after(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
+    fn retry_at(&mut self, outcome: &Result<CheckpointOutcome>) -> Option<Instant> {
         match outcome {
             Ok(_) => {
                 self.backoff.reset();
                 None
             }
-            Err(error) => Some(Instant::now() + self.store.pause_after(error, &mut self.backoff)),
+            Err(error) => Some(Instant::now() + self.store.wait_after_error(error, &mut self.backoff)),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::context::PartitionContext;
 use super::handler::{Handler, PartitionStart, UndecodableEvent};
-use super::partition::handler_failures::Failing;
+use super::partition::handler_failures::FailureRun;
 use super::shutdown::stop::{DeadLetterError, HandlerError, StopReason};
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, PartitionId};
@@ -156,7 +156,12 @@ impl<H, K> DeadLetters<H, K> {
         self.handler.handle(events, context.clone()).await
     }
 
-    async fn store_letter<E>(&self, event: E, failing: Failing, context: &PartitionContext) -> Result<(), HandlerError>
+    async fn store_letter<E>(
+        &self,
+        event: E,
+        failing: FailureRun,
+        context: &PartitionContext,
+    ) -> Result<(), HandlerError>
     where
         K: DeadLetterSink<E>,
         E: Positioned,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::processor::partition::handler_failures::{Failing, FailurePlace};
+use crate::processor::partition::handler_failures::{FailurePlace, FailureRun};
 use crate::source::Positioned;
 
 /// When a failing event is moved to the dead letters.
@@ -63,7 +63,7 @@ impl DeadLetterPolicy {
     }
 
     /// Returns whether the event at which the partition fails is moved.
-    pub(super) fn applies_to(&self, failing: &Failing) -> bool {
+    pub(super) fn applies_to(&self, failing: &FailureRun) -> bool {
         let enough = failing.failures >= self.max_attempts && failing.failing_for() >= self.min_failing_time;
         failing.is_permanent() || enough
     }

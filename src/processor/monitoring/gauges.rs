@@ -16,7 +16,7 @@ use crate::model::{OwnerId, PartitionId};
 use crate::processor::handle::ProcessorHandle;
 use crate::processor::shared::{SharedResources, first_wait, shorten_randomly};
 use crate::source::is_of_former_hub;
-use crate::source::{EventSource, Lag, caught_request};
+use crate::source::{EventSource, Lag, guard_request};
 use crate::telemetry::metrics::SAMPLE_EVERY;
 use crate::telemetry::{self, GroupMetrics, PartitionGauges};
 
@@ -146,7 +146,7 @@ async fn read_unowned<S: EventSource, H>(
 ) -> Result<UnownedPartitions> {
     let checkpoints = shared.store.list_checkpoints().await?.records;
     let reads = stream::iter(partitions.clone()).map(|partition| async move {
-        let properties = caught_request(shared.source.partition_properties(&partition)).await;
+        let properties = guard_request(shared.source.partition_properties(&partition)).await;
         (partition, properties)
     });
     let read: Vec<_> = reads.buffer_unordered(AT_ONCE).collect().await;

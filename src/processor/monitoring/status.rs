@@ -11,7 +11,7 @@ use crate::balancer::LivenessTracker;
 use crate::error::Error;
 use crate::model::PartitionId;
 use crate::processor::checkpoints::HeldCheckpoint;
-use crate::processor::checkpoints::requests::{CheckpointView, CheckpointWriter};
+use crate::processor::checkpoints::requests::{CheckpointRequester, CheckpointView};
 use crate::source::Lag;
 use crate::source::properties::{PartitionProperties, Undelivered};
 use crate::util::lock;
@@ -170,7 +170,7 @@ struct ProgressState {
     properties: Option<(PartitionProperties, Instant)>,
     /// The events at the end of the partition that no link delivers.
     undelivered: Option<Undelivered>,
-    writer: Option<CheckpointWriter>,
+    writer: Option<CheckpointRequester>,
     end: End,
 }
 
@@ -186,7 +186,7 @@ pub(crate) struct ObservedPartition {
 
 impl ProgressState {
     fn view_checkpoints(&self) -> CheckpointView {
-        self.writer.as_ref().map(CheckpointWriter::checkpoint_view).unwrap_or_default()
+        self.writer.as_ref().map(CheckpointRequester::checkpoint_view).unwrap_or_default()
     }
 
     fn has_processed_all(&self, checkpoints: &CheckpointView, properties: &PartitionProperties) -> bool {
@@ -360,7 +360,7 @@ impl PartitionProgress {
 
     /// Records that the partition starts, with this writer. If it starts `elsewhere`, the event hub may be another one, so
     /// that nothing is known about its events.
-    pub(crate) fn record_start(&self, writer: CheckpointWriter, elsewhere: bool) {
+    pub(crate) fn record_start(&self, writer: CheckpointRequester, elsewhere: bool) {
         let mut state = self.lock_state();
         let former_writer = state.writer.replace(writer);
         state.undelivered = None;
@@ -394,7 +394,7 @@ impl PartitionProgress {
 
     /// Returns whether a requested position is not durable.
     pub(crate) fn is_behind(&self) -> bool {
-        self.lock_state().writer.as_ref().is_some_and(CheckpointWriter::is_behind)
+        self.lock_state().writer.as_ref().is_some_and(CheckpointRequester::is_behind)
     }
 
     /// Observes the partition. Properties older than `lag_checks_due` are stale.
@@ -465,7 +465,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn progress_inside_a_batch_shortens_the_lag() {
         let progress = PartitionProgress::new();
-        let writer = CheckpointWriter::new_detached();
+        let writer = CheckpointRequester::new_detached();
         progress.record_start(writer.clone(), false);
         let waiting = PartitionProperties::new(0, Some(Position::new(99, "99")), false);
         let processed = || progress.lock_state().last_processed(&writer.checkpoint_view());
@@ -499,7 +499,7 @@ mod tests {
         assert!(progress.last_end().is_settled(), "the failed events have no numbers");
         for elsewhere in [false, true] {
             progress.record_batch_failure(Some(9));
-            progress.record_start(CheckpointWriter::new_detached(), elsewhere);
+            progress.record_start(CheckpointRequester::new_detached(), elsewhere);
             assert_eq!(progress.last_end().is_settled(), elsewhere);
         }
     }

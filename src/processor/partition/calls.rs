@@ -16,7 +16,7 @@ use super::task::{PartitionSession, PartitionTask};
 use crate::error::Error;
 use crate::error::cause_of;
 use crate::model::CheckpointRecord;
-use crate::processor::checkpoints::requests::CheckpointWriter;
+use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::processor::handler::{Handler, PartitionStart};
 use crate::processor::shared::SharedResources;
 use crate::processor::shutdown::stop::{HandlerError, NotTaken, StopReason};
@@ -27,7 +27,7 @@ use crate::source::{EventSource, StartPosition};
 use crate::telemetry::{self, span_failed};
 
 /// What is recorded of a batch that the handler accepts.
-struct Accepted {
+struct AcceptedBatch {
     events: usize,
     /// The number of the last event, and when it was enqueued.
     last: Option<i64>,
@@ -84,7 +84,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> StepOutcome {
         let _working = self.control.call_limit.begin_call();
         let context = session.context.clone();
-        let accepted = Accepted {
+        let accepted = AcceptedBatch {
             events: batch.len(),
             last: batch.last().and_then(S::Event::sequence_number),
             enqueued_at: batch.last().and_then(S::Event::enqueued_at),
@@ -138,7 +138,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn after_handling(
         &self,
         handled: CallOutcome<Result<(), HandlerError>>,
-        accepted: &Accepted,
+        accepted: &AcceptedBatch,
         session: &mut PartitionSession<S::Event>,
         span: &Span,
     ) -> StepOutcome {
@@ -157,7 +157,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         StepOutcome::HandlerFailed(record_failed_call(span, failure))
     }
 
-    fn record_handled(&self, accepted: &Accepted, session: &PartitionSession<S::Event>) {
+    fn record_handled(&self, accepted: &AcceptedBatch, session: &PartitionSession<S::Event>) {
         session.writer.end_batch();
         self.control.progress.record_handled(accepted.last, accepted.enqueued_at.map(|time| self.age_of(time)));
         self.control.metrics.count_handled(accepted.events);
@@ -223,7 +223,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    async fn finish_in_flight(&self, writer: &CheckpointWriter, drained_by: Option<Instant>) {
+    async fn finish_in_flight(&self, writer: &CheckpointRequester, drained_by: Option<Instant>) {
         let drained_by = drained_by.unwrap_or_else(|| Instant::now() + self.shared.drain_timeout);
         tokio::select! {
             biased;

@@ -20,7 +20,7 @@ use crate::source::properties::PartitionProperties;
 ///
 /// The state belongs to one start of the handler: events that were delivered before a failure must be redelivered.
 #[derive(Debug)]
-pub(crate) struct Delivered {
+pub(crate) struct DeliveryProgress {
     /// The position at which reading started.
     from: StartPosition,
     last: Option<i64>,
@@ -30,12 +30,12 @@ pub(crate) struct Delivered {
     rejected: Option<Gap>,
     /// The last event that arrived through the link, new or not.
     last_received: Option<i64>,
-    restarted: Option<Restarted>,
+    restarted: Option<LinkRestart>,
 }
 
 /// The first event that a link delivered again, and the event that arrived before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Restarted {
+pub(crate) struct LinkRestart {
     pub(crate) received: i64,
     pub(crate) after: i64,
 }
@@ -56,7 +56,7 @@ impl Gap {
     }
 }
 
-impl Delivered {
+impl DeliveryProgress {
     pub(crate) fn new(from: StartPosition) -> Self {
         let last = match &from {
             StartPosition::AfterSequenceNumber(seen) => Some(*seen),
@@ -138,14 +138,14 @@ impl Delivered {
     fn detect_restart<E: Positioned>(&mut self, event: &E) -> bool {
         let Some(number) = event.sequence_number() else { return false };
         match self.last_received {
-            Some(after) if number <= after => self.restarted = Some(Restarted { received: number, after }),
+            Some(after) if number <= after => self.restarted = Some(LinkRestart { received: number, after }),
             _ => self.last_received = Some(number),
         }
         self.restarted.is_some()
     }
 
     /// Returns where the link restarted, if it has: the processor must read no more from it.
-    pub(crate) fn link_restart(&self) -> Option<Restarted> {
+    pub(crate) fn link_restart(&self) -> Option<LinkRestart> {
         self.restarted
     }
 }
@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    fn kept(delivered: &mut Delivered, numbers: &[i64]) -> Vec<i64> {
+    fn kept(delivered: &mut DeliveryProgress, numbers: &[i64]) -> Vec<i64> {
         let mut batch = numbers.iter().copied().map(Numbered).collect();
         delivered.keep_new(&mut batch);
         batch.iter().map(|event| event.0).collect()
@@ -228,13 +228,13 @@ mod tests {
 
     #[test]
     fn events_that_arrive_twice_are_dropped() {
-        let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
+        let mut delivered = DeliveryProgress::new(StartPosition::AfterSequenceNumber(6));
         assert_eq!(kept(&mut delivered, &[5, 6, 7, 8]), [7, 8]);
         delivered.record_opening();
         assert_eq!(kept(&mut delivered, &[7, 8, 9]), [9]);
         assert_eq!(delivered.next_position(), StartPosition::AfterSequenceNumber(9));
         assert_eq!(delivered.link_restart(), None);
-        assert_eq!(Delivered::new(StartPosition::Earliest).next_position(), StartPosition::Earliest);
+        assert_eq!(DeliveryProgress::new(StartPosition::Earliest).next_position(), StartPosition::Earliest);
     }
 
     fn holds(first: i64) -> PartitionProperties {
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn each_link_is_checked_for_a_gap_once() {
-        let after = |number| Delivered::new(StartPosition::AfterSequenceNumber(number));
+        let after = |number| DeliveryProgress::new(StartPosition::AfterSequenceNumber(number));
         let mut delivered = after(6);
         assert_eq!(delivered.find_gap(&[Numbered(9)]), None, "no link was opened");
         delivered.record_opening();
@@ -256,17 +256,17 @@ mod tests {
         kept(&mut delivered, &[7, 8]);
         delivered.record_opening();
         assert_eq!(delivered.find_gap(&[Numbered(10)]), Some(Gap { due: 9, received: 10 }));
-        let mut earliest = Delivered::new(StartPosition::Earliest);
+        let mut earliest = DeliveryProgress::new(StartPosition::Earliest);
         earliest.record_opening();
         assert_eq!(earliest.find_gap(&[Numbered(3)]), Some(Gap { due: 0, received: 3 }));
-        let mut latest = Delivered::new(StartPosition::Latest);
+        let mut latest = DeliveryProgress::new(StartPosition::Latest);
         latest.record_opening();
         assert_eq!(latest.find_gap(&[Numbered(3)]), None);
     }
 
     #[test]
     fn a_gap_is_rejected_unless_the_hub_confirms_it() {
-        let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
+        let mut delivered = DeliveryProgress::new(StartPosition::AfterSequenceNumber(6));
         let gap = Gap { due: 7, received: 9 };
         assert!(!delivered.reject_gap(gap, &holds(9)), "the events in the gap have expired");
         assert!(delivered.reject_gap(gap, &holds(8)), "event 8 is still available");
@@ -290,11 +290,11 @@ mod tests {
                 // Events from before the start, but the numbers increase.
                 (&[3, 4], &[5, 6, 7, 9], &[7, 9], None),
             ] {
-                let mut delivered = Delivered::new(StartPosition::AfterSequenceNumber(6));
+                let mut delivered = DeliveryProgress::new(StartPosition::AfterSequenceNumber(6));
                 delivered.record_opening();
                 kept(&mut delivered, before);
                 assert_eq!(kept(&mut delivered, batch), expected, "{batch:?} after {before:?}");
-                let again = again.map(|(received, after)| Restarted { received, after });
+                let again = again.map(|(received, after)| LinkRestart { received, after });
                 assert_eq!(delivered.link_restart(), again, "{batch:?} after {before:?}");
                 delivered.record_opening();
                 assert_eq!(delivered.link_restart(), None, "another link");

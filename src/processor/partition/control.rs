@@ -11,7 +11,7 @@ use tracing::Span;
 
 use super::handler_call::CallLimit;
 use super::handler_failures::HandlerFailures;
-use super::orders::{Orders, Stopping};
+use super::orders::{Orders, StopView};
 use crate::balancer::ReleaseReason;
 use crate::model::PartitionId;
 use crate::processor::monitoring::status::PartitionProgress;
@@ -96,8 +96,8 @@ impl Control {
     }
 
     /// Returns a view of the stop request for users that must not keep the task's state.
-    pub(crate) fn watch_stopping(&self) -> Stopping {
-        Stopping::new(self.orders.subscribe())
+    pub(crate) fn watch_stopping(&self) -> StopView {
+        StopView::new(self.orders.subscribe())
     }
 
     pub(crate) async fn wait_for_stop(&self) -> StopReason {
@@ -124,7 +124,7 @@ impl Control {
         self.orders.borrow().paused
     }
 
-    pub(crate) async fn until_paused(&self, paused: bool) {
+    pub(crate) async fn wait_for_pause(&self, paused: bool) {
         let mut orders = self.orders.subscribe();
         // The sender belongs to `self`, so it is not dropped.
         let _ = orders.wait_for(|orders| orders.paused == paused).await;
@@ -173,7 +173,7 @@ impl Registry {
         lock(&self.0).get(partition).cloned()
     }
 
-    pub(crate) fn list_controls(&self) -> Vec<Arc<Control>> {
+    pub(crate) fn controls(&self) -> Vec<Arc<Control>> {
         lock(&self.0).values().cloned().collect()
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use tokio::task::consume_budget;
 use tokio::time::sleep;
 
-use super::continuity::{Delivered, Gap, Restarted, Unvalidated};
+use super::continuity::{DeliveryProgress, Gap, LinkRestart, Unvalidated};
 use super::machine::StepOutcome;
 use super::restart_backoff::RestartBackoff;
 use super::stall_detector::{LinkState, StallDetector};
 use super::takeover::RECHECK_WAITS;
 use super::task::{PartitionSession, PartitionTask};
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::checkpoints::requests::CheckpointWriter;
+use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::processor::config::OnUndecodable;
 use crate::processor::handler::{Handler, UndecodableEvent};
 use crate::processor::monitoring::status::PartitionPhase;
@@ -133,7 +133,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             biased;
             reason = self.wait_for_stop_or_fence(writing) => NextBatch::Interrupted(StepOutcome::Stop(reason)),
             error = writer.wait_for_failure() => NextBatch::Interrupted(StepOutcome::HandlerFailed(error)),
-            error = self.shared.hub_creation.until_recreated(*hub_created_at) => NextBatch::Interrupted(error.into()),
+            error = self.shared.hub_creation.wait_for_recreation(*hub_created_at) => NextBatch::Interrupted(error.into()),
             batch = self.gather_new_events(receiver, writer, delivered, stall_detector, unvalidated) => {
                 batch.unwrap_or_else(NextBatch::LinkFailed)
             }
@@ -144,13 +144,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn gather_new_events(
         &self,
         receiver: &mut EventReceiver<S::Event>,
-        writer: &CheckpointWriter,
-        delivered: &mut Delivered,
+        writer: &CheckpointRequester,
+        delivered: &mut DeliveryProgress,
         stall_detector: &mut StallDetector,
         unvalidated: &mut Unvalidated,
     ) -> Result<NextBatch<S::Event>> {
         loop {
-            if let Some(Restarted { received, after }) = delivered.link_restart() {
+            if let Some(LinkRestart { received, after }) = delivered.link_restart() {
                 let message = format!("the link restarted: event {received} arrived after event {after}");
                 return Err(Error::new(ErrorKind::EventSource, message));
             }
@@ -166,7 +166,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             let mut lag_checks = self.control.properties.subscribe();
             tokio::select! {
                 biased;
-                () = self.control.until_paused(true) => {
+                () = self.control.wait_for_pause(true) => {
                     stall_detector.stop_waiting();
                     self.control.progress.set_link_stalled(false);
                 }
@@ -204,7 +204,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Checks a gap. A link may continue where an earlier one ended, and not where it was opened. The events in the gap
     /// would be lost. A start that was not validated may have a gap because its events have expired.
-    async fn check_gap(&self, delivered: &mut Delivered, gap: Gap, unvalidated: &mut Unvalidated) -> Result<()> {
+    async fn check_gap(&self, delivered: &mut DeliveryProgress, gap: Gap, unvalidated: &mut Unvalidated) -> Result<()> {
         let mut properties = self.read_properties().await?;
         unvalidated.compare_with_hub(&properties)?;
         let waits = if delivered.has_rejected_another(gap) { &RECHECK_WAITS[..] } else { &[] };
@@ -250,20 +250,20 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Err(Error::new(kind, message))
     }
 
-    async fn read_ahead_until_open(&self, receiver: &mut EventReceiver<S::Event>, writer: &CheckpointWriter) {
+    async fn read_ahead_until_open(&self, receiver: &mut EventReceiver<S::Event>, writer: &CheckpointRequester) {
         tokio::select! {
             biased;
-            () = self.until_open(writer) => {}
+            () = self.wait_until_open(writer) => {}
             never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         }
     }
 
     /// Waits until the partition is not paused and fewer than the maximum of events are in flight.
-    async fn until_open(&self, writer: &CheckpointWriter) {
+    async fn wait_until_open(&self, writer: &CheckpointRequester) {
         let most = self.shared.config.max_in_flight;
         while self.control.is_paused() {
             self.control.progress.enter_phase(PartitionPhase::Paused);
-            self.control.until_paused(false).await;
+            self.control.wait_for_pause(false).await;
         }
         if writer.in_flight() >= most {
             self.control.progress.enter_phase(PartitionPhase::Full);

@@ -20,7 +20,7 @@ pub(crate) struct HandlerFailures(Mutex<FailureState>);
 struct FailureState {
     /// The first event and the number of events of the current call.
     call: Option<(i64, usize)>,
-    failing: Option<Failing>,
+    failing: Option<FailureRun>,
     /// The sequence numbers and offsets of the events that were moved to the dead letters. They may be redelivered, if
     /// neither a checkpoint nor a position of the application has passed them.
     moved: BTreeMap<i64, String>,
@@ -28,7 +28,7 @@ struct FailureState {
 
 /// The place at which the partition failed last, and its successive failures there.
 #[derive(Clone, Debug)]
-pub(crate) struct Failing {
+pub(crate) struct FailureRun {
     pub(crate) place: FailurePlace,
     pub(crate) failures: u32,
     first_at: Instant,
@@ -67,7 +67,7 @@ impl FailurePlace {
     }
 }
 
-impl Failing {
+impl FailureRun {
     /// Returns the time from the first to the last of the failures. Later time, such as that of a pause, shows nothing.
     pub(crate) fn failing_for(&self) -> Duration {
         self.last_at - self.first_at
@@ -107,7 +107,7 @@ impl HandlerFailures {
         let last_at = Instant::now();
         let (failures, first_at) = before.map_or((0, last_at), |before| (before.failures, before.first_at));
         let failures = failures.saturating_add(1);
-        state.failing = Some(Failing { place, failures, first_at, last_at, error: Arc::clone(error) });
+        state.failing = Some(FailureRun { place, failures, first_at, last_at, error: Arc::clone(error) });
     }
 
     /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one,
@@ -141,7 +141,7 @@ impl HandlerFailures {
         lock(&self.0).failing.take_if(|failing| event.is_none() || event >= failing.place.first_event());
     }
 
-    pub(crate) fn current_failure(&self) -> Option<Failing> {
+    pub(crate) fn current_failure(&self) -> Option<FailureRun> {
         lock(&self.0).failing.clone()
     }
 }

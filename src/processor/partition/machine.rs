@@ -168,14 +168,14 @@ impl Machine {
         let wait = match error.kind() {
             // The storage returns these kinds. An event hub that fails or does not respond is another kind.
             K::Indeterminate | K::Unavailable => {
-                self.backoff.next_between(Duration::ZERO, self.interval.min(LONGEST_WAIT))
+                self.backoff.next_wait_between(Duration::ZERO, self.interval.min(LONGEST_WAIT))
             }
             // An adoption takes three requests, so it is attempted a third as often.
             K::Throttled { retry_after } => {
                 let longest = (3 * self.interval).min(2 * LONGEST_WAIT);
-                self.backoff.next_between(retry_after.unwrap_or_default(), longest)
+                self.backoff.next_wait_between(retry_after.unwrap_or_default(), longest)
             }
-            _ => self.backoff.next(),
+            _ => self.backoff.next_wait(),
         };
         (MachineState::Waiting { before }, NextStep::Wait(wait))
     }
@@ -205,7 +205,9 @@ impl Machine {
     fn after_stopped(&mut self, then: Then) -> (MachineState, NextStep) {
         match then {
             Then::End(how) => end_task(how),
-            Then::Restart => (MachineState::Waiting { before: Before::Adopting }, NextStep::Wait(self.backoff.next())),
+            Then::Restart => {
+                (MachineState::Waiting { before: Before::Adopting }, NextStep::Wait(self.backoff.next_wait()))
+            }
             Then::Park => (MachineState::Parked, NextStep::Park),
         }
     }

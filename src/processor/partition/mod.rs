@@ -31,7 +31,7 @@ use super::monitoring::status::PartitionPhase;
 use super::shared::{recreation_error, shorten_randomly};
 use super::start::invalid::ResumeFailure;
 use crate::error::{Error, ErrorKind};
-use crate::source::{EventSource, caught_request};
+use crate::source::{EventSource, guard_request};
 use crate::telemetry;
 
 pub(in crate::processor) use self::machine::TaskEnd;
@@ -151,7 +151,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         {
             return outcome;
         }
-        if self.shared.hub_creation.is_other_than(session.hub_created_at) {
+        if self.shared.hub_creation.was_recreated_since(session.hub_created_at) {
             return StepOutcome::Failed(Arc::new(recreation_error()));
         }
         if session.shows_former_hub {
@@ -174,7 +174,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let opened = tokio::select! {
             biased;
             reason = self.wait_for_stop_or_fence(&mut session.writing) => return StepOutcome::Stop(reason),
-            opened = caught_request(opening) => opened,
+            opened = guard_request(opening) => opened,
         };
         match opened {
             Ok(receiver) => {

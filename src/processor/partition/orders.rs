@@ -35,18 +35,18 @@ impl Orders {
 /// Reports whether one start of the handler is ending. It also ends if its task ends without saying so: because the
 /// processor was dropped, or because of a panic.
 #[derive(Clone, Debug)]
-pub(crate) struct Over(watch::Receiver<bool>);
+pub(crate) struct SessionEnd(watch::Receiver<bool>);
 
-impl Over {
+impl SessionEnd {
     pub(crate) fn new(over: watch::Receiver<bool>) -> Self {
         Self(over)
     }
 
-    pub(crate) fn is_over(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         *self.0.borrow() || self.0.has_changed().is_err()
     }
 
-    pub(crate) async fn until_over(&self) {
+    pub(crate) async fn wait_for_end(&self) {
         // An error means that the task has ended.
         let _ = self.0.clone().wait_for(|over| *over).await;
     }
@@ -54,9 +54,9 @@ impl Over {
 
 /// Reports whether a partition's task was requested to stop.
 #[derive(Clone, Debug)]
-pub(crate) struct Stopping(watch::Receiver<Orders>);
+pub(crate) struct StopView(watch::Receiver<Orders>);
 
-impl Stopping {
+impl StopView {
     pub(crate) fn new(orders: watch::Receiver<Orders>) -> Self {
         Self(orders)
     }

@@ -26,13 +26,13 @@ pub(crate) struct RestartBackoff {
 }
 
 impl RestartBackoff {
-    pub(crate) fn next(&mut self) -> Duration {
-        self.next_between(Duration::ZERO, LONGEST_WAIT)
+    pub(crate) fn next_wait(&mut self) -> Duration {
+        self.next_wait_between(Duration::ZERO, LONGEST_WAIT)
     }
 
     /// Returns the next wait. It is no longer than `longest`, but no shorter than what the server requests, up to
     /// [`LONGEST_WAIT`], also with [jitter](crate::processor::shared::shorten_randomly).
-    pub(crate) fn next_between(&mut self, requested: Duration, longest: Duration) -> Duration {
+    pub(crate) fn next_wait_between(&mut self, requested: Duration, longest: Duration) -> Duration {
         let requested = requested.min(LONGEST_WAIT) * 4 / 3;
         if std::mem::take(&mut self.progressed) {
             return WAIT_AFTER_PROGRESS.max(requested);
@@ -97,32 +97,32 @@ mod tests {
     #[test]
     fn waits_grow_up_to_a_limit() {
         let mut backoff = RestartBackoff::default();
-        let waits: Vec<_> = (0..10).map(|_| backoff.next()).collect();
+        let waits: Vec<_> = (0..10).map(|_| backoff.next_wait()).collect();
         assert!(waits.is_sorted());
         assert_eq!(waits[0], FIRST_WAIT);
         assert_eq!(waits[9], LONGEST_WAIT);
-        assert_eq!(backoff.next_between(Duration::ZERO, FIRST_WAIT * 40), FIRST_WAIT * 40);
-        assert_eq!(backoff.next_between(LONGEST_WAIT * 2, LONGEST_WAIT), LONGEST_WAIT * 4 / 3);
+        assert_eq!(backoff.next_wait_between(Duration::ZERO, FIRST_WAIT * 40), FIRST_WAIT * 40);
+        assert_eq!(backoff.next_wait_between(LONGEST_WAIT * 2, LONGEST_WAIT), LONGEST_WAIT * 4 / 3);
         backoff.record_link_time(LONGEST_WAIT);
-        assert_eq!(backoff.next(), LONGEST_WAIT);
+        assert_eq!(backoff.next_wait(), LONGEST_WAIT);
         backoff.record_link_time(LONGEST_WAIT * 2);
-        assert_eq!(backoff.next_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 8);
-        assert_eq!(backoff.next_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 16);
+        assert_eq!(backoff.next_wait_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 8);
+        assert_eq!(backoff.next_wait_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 16);
     }
 
     #[test]
     fn a_restart_after_progress_comes_sooner() {
         let mut backoff = RestartBackoff::default();
-        assert_eq!([backoff.next(), backoff.next()], [FIRST_WAIT, FIRST_WAIT * 2]);
+        assert_eq!([backoff.next_wait(), backoff.next_wait()], [FIRST_WAIT, FIRST_WAIT * 2]);
         for progress in [RestartBackoff::record_handled, RestartBackoff::record_finished] {
             progress(&mut backoff, Some(5));
-            assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
+            assert_eq!(backoff.next_wait(), WAIT_AFTER_PROGRESS);
             progress(&mut backoff, Some(5));
-            assert_eq!(backoff.next(), FIRST_WAIT, "a redelivered event is no progress");
-            assert_eq!(backoff.next(), FIRST_WAIT * 2);
+            assert_eq!(backoff.next_wait(), FIRST_WAIT, "a redelivered event is no progress");
+            assert_eq!(backoff.next_wait(), FIRST_WAIT * 2);
         }
         backoff.record_finished(Some(6));
-        assert_eq!(backoff.next_between(FIRST_WAIT * 3, LONGEST_WAIT), FIRST_WAIT * 4, "the server asks for more");
+        assert_eq!(backoff.next_wait_between(FIRST_WAIT * 3, LONGEST_WAIT), FIRST_WAIT * 4, "the server asks for more");
     }
 
     #[test]
@@ -130,12 +130,12 @@ mod tests {
         let mut backoff = RestartBackoff::default();
         backoff.record_start(Some(5), false);
         backoff.record_finished(Some(5));
-        assert_eq!(backoff.next(), FIRST_WAIT);
+        assert_eq!(backoff.next_wait(), FIRST_WAIT);
         backoff.record_finished(Some(9));
         backoff.record_start(Some(7), false);
-        assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS, "a start takes nothing back");
+        assert_eq!(backoff.next_wait(), WAIT_AFTER_PROGRESS, "a start takes nothing back");
         backoff.record_finished(Some(8));
-        assert_eq!(backoff.next(), FIRST_WAIT, "it was finished before");
+        assert_eq!(backoff.next_wait(), FIRST_WAIT, "it was finished before");
     }
 
     #[test]
@@ -143,13 +143,13 @@ mod tests {
         let mut backoff = RestartBackoff::default();
         backoff.record_handled(Some(99));
         backoff.record_finished(Some(99));
-        assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
+        assert_eq!(backoff.next_wait(), WAIT_AFTER_PROGRESS);
         backoff.record_start(Some(-1), true);
         backoff.record_finished(Some(-1));
-        assert_eq!(backoff.next(), FIRST_WAIT);
+        assert_eq!(backoff.next_wait(), FIRST_WAIT);
         for progress in [RestartBackoff::record_handled, RestartBackoff::record_finished] {
             progress(&mut backoff, Some(0));
-            assert_eq!(backoff.next(), WAIT_AFTER_PROGRESS);
+            assert_eq!(backoff.next_wait(), WAIT_AFTER_PROGRESS);
         }
     }
 }

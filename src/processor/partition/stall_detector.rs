@@ -80,12 +80,12 @@ pub(crate) struct StallDetector {
     /// What the last link missed that had to be reopened.
     missed_before: Option<Undelivered>,
     /// What two links have missed.
-    undelivered: Option<Probed>,
+    undelivered: Option<LinkProbe>,
 }
 
 /// Events that two links did not deliver.
 #[derive(Debug)]
-struct Probed {
+struct LinkProbe {
     events: Undelivered,
     /// When to open another link, and how long to wait for the next one after that.
     due: Duration,
@@ -195,7 +195,7 @@ impl StallDetector {
         }
         if self.missed_before == Some(missing) {
             let wait = self.timeout.saturating_mul(PROBE_WAIT).min(LONGEST_PROBE_WAIT);
-            self.undelivered = Some(Probed { events: missing, due: now + wait, wait });
+            self.undelivered = Some(LinkProbe { events: missing, due: now + wait, wait });
             self.behind_since = None;
             return LinkState::Healthy;
         }
@@ -204,7 +204,7 @@ impl StallDetector {
     }
 }
 
-impl Probed {
+impl LinkProbe {
     fn check_probe(&mut self, now: Duration) -> LinkState {
         if now < self.due {
             return LinkState::Healthy;

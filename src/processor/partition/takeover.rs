@@ -9,15 +9,15 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::Instrument;
 
-use super::continuity::{Delivered, Unvalidated, needs_no_correction};
+use super::continuity::{DeliveryProgress, Unvalidated, needs_no_correction};
 use super::machine::StepOutcome;
-use super::orders::Over;
+use super::orders::SessionEnd;
 use super::stall_detector::StallDetector;
 use super::task::{PartitionSession, PartitionTask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::checkpoints::requests::Start;
-use crate::processor::checkpoints::writer::Checkpointer;
+use crate::processor::checkpoints::writer::CheckpointWriter;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::shared::{SharedResources, recreation_error};
@@ -28,7 +28,7 @@ use crate::processor::start::invalid::{
 };
 use crate::source::positions::{is_rejection, resolve_start};
 use crate::source::properties::PartitionProperties;
-use crate::source::{EventSource, StartPosition, caught_request, is_of_former_hub};
+use crate::source::{EventSource, StartPosition, guard_request, is_of_former_hub};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
@@ -91,7 +91,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         match outcome {
             Ok(TakeoverOutcome::At(start)) => Ok(self.new_session(*start, facts.hub_created_at)),
-            Ok(TakeoverOutcome::Lost { by }) => Err(StepOutcome::Stop(self.find_loss_reason(by).await)),
+            Ok(TakeoverOutcome::Lost { by }) => Err(StepOutcome::Stop(self.read_loss_reason(by).await)),
             Err(outcome) => Err(outcome),
         }
     }
@@ -116,7 +116,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         let record = adoption.record();
         if !record.has_position() {
-            let start = self.shared.new_partitions.start_position_of(&self.control.partition, config);
+            let start = self.shared.initial_partitions.start_position_of(&self.control.partition, config);
             let position = self.position_of(start, &properties).await?;
             return Ok(self.start_at(adoption, position).await?);
         }
@@ -220,7 +220,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     pub(super) async fn read_properties(&self) -> Result<PartitionProperties> {
-        let properties = caught_request(self.shared.source.partition_properties(&self.control.partition)).await?;
+        let properties = guard_request(self.shared.source.partition_properties(&self.control.partition)).await?;
         self.control.publish_properties(properties.clone());
         Ok(properties)
     }
@@ -256,7 +256,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// take over the checkpoint again.
     async fn confirm_creation(&self, known: Option<OffsetDateTime>) -> Result<()> {
         read_hub(&self.shared).await?;
-        if self.shared.hub_creation.is_other_than(known) { Err(recreation_error()) } else { Ok(()) }
+        if self.shared.hub_creation.was_recreated_since(known) { Err(recreation_error()) } else { Ok(()) }
     }
 
     /// Starts after this position, and records it before anything is read from there. An old checkpoint would reject
@@ -321,13 +321,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let start = Start {
             partition: self.control.partition.clone(),
             stopping: self.control.watch_stopping(),
-            over: Over::new(over.subscribe()),
+            over: SessionEnd::new(over.subscribe()),
             span: self.control.span.clone(),
         };
         let policy = config.checkpoint_policy.clone();
         let telemetry = (self.control.metrics.clone(), self.shared.spans.clone());
         let shows_former_hub = adoption.hub_created_at() != hub_created_at;
-        let (checkpointer, writer) = Checkpointer::new(store.clone(), adoption, policy, telemetry, start);
+        let (checkpointer, writer) = CheckpointWriter::new(store.clone(), adoption, policy, telemetry, start);
         self.control.progress.record_start(writer.clone(), elsewhere.is_some());
         let mut writing = JoinSet::new();
         writing.spawn(checkpointer.run().in_current_span());
@@ -335,7 +335,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             group: Arc::clone(group),
             checkpoints: writer.clone(),
             control: Arc::clone(&self.control),
-            over: Over::new(over.subscribe()),
+            over: SessionEnd::new(over.subscribe()),
             started_elsewhere: elsewhere,
         };
         // Jitter brings a lag check forward by up to a quarter of the interval.
@@ -345,7 +345,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             over,
             writer,
             writing,
-            delivered: Delivered::new(from),
+            delivered: DeliveryProgress::new(from),
             stall_detector,
             link: None,
             displaced: false,

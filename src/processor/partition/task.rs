@@ -7,13 +7,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::continuity::{Delivered, Unvalidated};
+use super::continuity::{DeliveryProgress, Unvalidated};
 use super::control::Control;
 use super::machine::StepOutcome;
 use super::stall_detector::StallDetector;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Relation};
-use crate::processor::checkpoints::requests::CheckpointWriter;
+use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::processor::checkpoints::writer::WritingEnd;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
@@ -35,9 +35,9 @@ pub(super) struct PartitionSession<E> {
     pub(super) context: PartitionContext,
     pub(super) over: watch::Sender<bool>,
     /// The writer of the context.
-    pub(super) writer: CheckpointWriter,
+    pub(super) writer: CheckpointRequester,
     pub(super) writing: JoinSet<WritingEnd>,
-    pub(super) delivered: Delivered,
+    pub(super) delivered: DeliveryProgress,
     pub(super) stall_detector: StallDetector,
     pub(super) link: Option<OpenLink<E>>,
     /// Another reader displaced the receiver, and the storage has not shown yet who owns the partition.
@@ -63,7 +63,7 @@ impl<E> PartitionSession<E> {
     /// Returns why reading cannot continue after the last delivered event. `None` if that event was one of a former
     /// event hub, or if the start itself was invalid, which the next one determines.
     pub(super) fn resume_failure(&self, hub: &HubCreation) -> Option<ResumeFailure> {
-        if hub.is_other_than(self.hub_created_at) || self.unvalidated.is_refuted() {
+        if hub.was_recreated_since(self.hub_created_at) || self.unvalidated.is_refuted() {
             return None;
         }
         let place = self.delivered.next_position();
@@ -90,7 +90,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 // delivered only once. `by` names other owners only.
                 let other = by.clone().filter(|by| *by != self.shared.store.identity().owner);
                 self.control.set_stop_reason(StopReason::OwnershipLost { by: other });
-                self.find_loss_reason(by).await
+                self.read_loss_reason(by).await
             }
             _ => StopReason::OwnershipLost { by: None },
         };
@@ -100,7 +100,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Returns why the partition is lost. If the record has this owner's id, a later incarnation has the partition, or
     /// this instance won it again and starts again.
-    pub(super) async fn find_loss_reason(&self, by: Option<OwnerId>) -> StopReason {
+    pub(super) async fn read_loss_reason(&self, by: Option<OwnerId>) -> StopReason {
         if by.as_ref() != Some(&self.shared.store.identity().owner) {
             return StopReason::OwnershipLost { by };
         }
@@ -139,7 +139,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let this = self.shared.store.identity();
         match read {
             Ok(Some(seen)) if seen.record.is_mine_in(this, self.control.epoch) => Ok(()),
-            Ok(seen) => Err(StepOutcome::Stop(self.find_loss_reason(seen.and_then(|seen| seen.record.owner)).await)),
+            Ok(seen) => Err(StepOutcome::Stop(self.read_loss_reason(seen.and_then(|seen| seen.record.owner)).await)),
             Err(error) => Err(StepOutcome::Failed(Arc::new(error))),
         }
     }

@@ -25,7 +25,7 @@ const SAME_REQUEST: Duration = Duration::from_secs(1);
 
 /// The shutdown requests of a processor. All clones share the state.
 #[derive(Clone, Debug)]
-pub(super) struct Requests {
+pub(super) struct ShutdownRequests {
     state: Arc<watch::Sender<RequestState>>,
     /// The span of the processor, because requests may come from any task.
     span: Span,
@@ -38,7 +38,7 @@ struct RequestState {
     ended: bool,
 }
 
-impl Requests {
+impl ShutdownRequests {
     pub(super) fn new(span: Span) -> Self {
         Self { state: Arc::default(), span }
     }
@@ -76,11 +76,11 @@ impl Requests {
         self.state.send_modify(|state| state.ended = true);
     }
 
-    pub(super) async fn until_requested(&self) {
+    pub(super) async fn wait_for_request(&self) {
         self.wait_for(|state| state.first.is_some()).await;
     }
 
-    pub(super) async fn until_requested_again(&self) {
+    pub(super) async fn wait_for_second_request(&self) {
         self.wait_for(|state| state.again).await;
     }
 
@@ -109,8 +109,8 @@ impl Signals {
     pub(crate) fn listen() -> Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
 
-        let interrupt = signal(SignalKind::interrupt()).map_err(not_installed)?;
-        let terminate = signal(SignalKind::terminate()).map_err(not_installed)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(signal_error)?;
+        let terminate = signal(SignalKind::terminate()).map_err(signal_error)?;
         Ok(Self { interrupt, terminate })
     }
 
@@ -118,7 +118,7 @@ impl Signals {
     pub(crate) fn listen() -> Result<Self> {
         use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
 
-        Ok(Self { interrupt: ctrl_c().map_err(not_installed)?, terminate: ctrl_shutdown().map_err(not_installed)? })
+        Ok(Self { interrupt: ctrl_c().map_err(signal_error)?, terminate: ctrl_shutdown().map_err(signal_error)? })
     }
 
     /// Waits for the next signal.
@@ -131,7 +131,7 @@ impl Signals {
     }
 }
 
-fn not_installed(error: std::io::Error) -> Error {
+fn signal_error(error: std::io::Error) -> Error {
     Error::config("cannot install signal handlers; use `run` with another shutdown future").with_source(error)
 }
 
@@ -211,8 +211,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_second_request_counts_after_one_second() {
-        let requests = Requests::new(Span::none());
-        let requested = |requests: &Requests| (requests.is_ending(), requests.state.borrow().again);
+        let requests = ShutdownRequests::new(Span::none());
+        let requested = |requests: &ShutdownRequests| (requests.is_ending(), requests.state.borrow().again);
         assert_eq!(requested(&requests), (false, false));
         requests.request_shutdown();
         requests.request_shutdown();

@@ -14,7 +14,7 @@ use crate::model::PartitionId;
 use crate::processor::handler::Handler;
 use crate::processor::partition::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::processor::shared::{SharedResources, first_wait, shorten_randomly};
-use crate::source::{EventSource, NO_EPOCH, StartPosition, caught_request, resolve_start};
+use crate::source::{EventSource, NO_EPOCH, StartPosition, guard_request, resolve_start};
 use crate::store::GroupStore;
 use crate::telemetry::{self, Telemetry};
 
@@ -35,7 +35,7 @@ pub(crate) async fn start_up<S: EventSource, H: Handler<S::Event>>(
         let partitions = repeat_until_success(store, || read_hub(shared), Telemetry::hub_not_ready).await?;
         repeat_until_success(
             store,
-            || caught_request(shared.source.check_access(&partitions[0])),
+            || guard_request(shared.source.check_access(&partitions[0])),
             Telemetry::hub_not_ready,
         )
         .await?;
@@ -51,7 +51,7 @@ pub(crate) async fn start_up<S: EventSource, H: Handler<S::Event>>(
 /// Reads the partitions of the event hub, and when it was created.
 pub(crate) async fn read_hub<S: EventSource, H>(shared: &SharedResources<S, H>) -> Result<Arc<[PartitionId]>> {
     let _reading = shared.hub_creation.reading.lock().await;
-    let hub = caught_request(shared.source.event_hub_properties()).await?;
+    let hub = guard_request(shared.source.event_hub_properties()).await?;
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
@@ -67,7 +67,7 @@ pub(crate) async fn read_hub<S: EventSource, H>(shared: &SharedResources<S, H>) 
 }
 
 /// Reads the properties of the event hub again from time to time, because it can gain partitions, and because it can be
-/// recreated. Reads them within a load-balancing interval if there is a reason; see [`until_reason`].
+/// recreated. Reads them within a load-balancing interval if there is a reason; see [`wait_for_reason`].
 pub(crate) async fn refresh_partitions<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<SharedResources<S, H>>,
     partitions: watch::Sender<Arc<[PartitionId]>>,
@@ -84,7 +84,7 @@ pub(crate) async fn refresh_partitions<S: EventSource, H: Handler<S::Event>>(
         tokio::select! {
             biased;
             () = sleep(wait) => {}
-            () = until_reason(&shared, &mut snapshots, &known), if !has_failed => {
+            () = wait_for_reason(&shared, &mut snapshots, &known), if !has_failed => {
                 sleep(shorten_randomly(interval, store.next_random())).await;
             }
         }
@@ -105,7 +105,7 @@ pub(crate) async fn refresh_partitions<S: EventSource, H: Handler<S::Event>>(
             }
             Err(error) => {
                 let requested = error.retry_after().unwrap_or_default().max(interval);
-                wait = shorten_randomly(backoff.next_between(requested, 3 * interval), store.next_random());
+                wait = shorten_randomly(backoff.next_wait_between(requested, 3 * interval), store.next_random());
                 store.telemetry().partition_list_failed(&error, wait);
             }
         }
@@ -114,7 +114,11 @@ pub(crate) async fn refresh_partitions<S: EventSource, H: Handler<S::Event>>(
 
 /// Waits for a reason to read the properties of the event hub again: it may have been recreated, or another instance
 /// owns a partition that this one does not know.
-async fn until_reason<S, H>(shared: &SharedResources<S, H>, snapshots: &mut Snapshots, known: &BTreeSet<PartitionId>) {
+async fn wait_for_reason<S, H>(
+    shared: &SharedResources<S, H>,
+    snapshots: &mut Snapshots,
+    known: &BTreeSet<PartitionId>,
+) {
     let unknown_owned = async {
         let shows_unknown = snapshots.wait_for(|snapshot| !snapshot.leases.keys().all(|owned| known.contains(owned)));
         if shows_unknown.await.is_err() {
@@ -138,11 +142,15 @@ async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
     partitions: &[PartitionId],
 ) -> Result<()> {
     if shared.config.start_position != StartPosition::Latest {
-        shared.new_partitions.set_initial(partitions.to_vec());
+        shared.initial_partitions.set_initial(partitions.to_vec());
         return record_single_latest(shared, partitions).await;
     }
-    let started =
-        repeat_until_success(&shared.store, || list_recorded(shared), Telemetry::start_positions_not_recorded).await?;
+    let started = repeat_until_success(
+        &shared.store,
+        || list_recorded_partitions(shared),
+        Telemetry::start_positions_not_recorded,
+    )
+    .await?;
     let last = started.last().or(partitions.iter().max()).cloned();
     let (initial, added): (Vec<_>, Vec<_>) = partitions.iter().cloned().partition(|p| Some(p) <= last.as_ref());
     telemetry::start_positions_recorded(started.len(), initial.len(), added.len());
@@ -159,7 +167,7 @@ async fn record_group_starts<S: EventSource, H: Handler<S::Event>>(
             record_start_persistently(Arc::clone(shared), partition, start)
         })
         .await?;
-    shared.new_partitions.set_initial(initial);
+    shared.initial_partitions.set_initial(initial);
     record_new_starts(shared, added).await
 }
 
@@ -175,8 +183,12 @@ async fn record_single_latest<S: EventSource, H: Handler<S::Event>>(
     if latest.is_empty() {
         return Ok(());
     }
-    let recorded =
-        repeat_until_success(&shared.store, || list_recorded(shared), Telemetry::start_positions_not_recorded).await?;
+    let recorded = repeat_until_success(
+        &shared.store,
+        || list_recorded_partitions(shared),
+        Telemetry::start_positions_not_recorded,
+    )
+    .await?;
     for partition in latest.into_iter().filter(|partition| !recorded.contains(partition)) {
         record_start_persistently(Arc::clone(shared), partition, StartPosition::Latest).await?;
     }
@@ -199,7 +211,7 @@ async fn record_new_starts<S: EventSource, H: Handler<S::Event>>(
 }
 
 /// Returns the partitions that have a checkpoint.
-async fn list_recorded<S, H>(shared: &SharedResources<S, H>) -> Result<BTreeSet<PartitionId>> {
+async fn list_recorded_partitions<S, H>(shared: &SharedResources<S, H>) -> Result<BTreeSet<PartitionId>> {
     let checkpoints = shared.store.list_checkpoints().await?.records;
     for found in &checkpoints {
         shared.offset_format.record_offset(found.record.offset.as_deref());
@@ -227,12 +239,12 @@ pub(crate) async fn record_new_starts_before<S: EventSource, H>(
     shared: &SharedResources<S, H>,
     partition: &PartitionId,
 ) -> Result<()> {
-    if !shared.new_partitions.is_new(partition, &shared.config) {
+    if !shared.initial_partitions.is_new(partition, &shared.config) {
         return Ok(());
     }
     let partitions = read_hub(shared).await?;
-    let recorded = list_recorded(shared).await?;
-    let added = partitions.iter().filter(|other| shared.new_partitions.is_new(other, &shared.config));
+    let recorded = list_recorded_partitions(shared).await?;
+    let added = partitions.iter().filter(|other| shared.initial_partitions.is_new(other, &shared.config));
     let missing: BTreeSet<_> = added.filter(|added| *added < partition && !recorded.contains(*added)).collect();
     for added in missing {
         record_start(shared, added, shared.config.start_position_of_new(added)).await?;
@@ -246,7 +258,7 @@ async fn record_start<S: EventSource, H>(
     start: &StartPosition,
 ) -> Result<()> {
     let store = shared.store.for_hub_created_at(shared.hub_creation.creation_time());
-    let properties = caught_request(shared.source.partition_properties(partition)).await?;
+    let properties = guard_request(shared.source.partition_properties(partition)).await?;
     match resolve_start(&shared.source, partition, start, &properties, NO_EPOCH).await {
         Ok(position) => store.init_checkpoint(partition, &shared.offset_format.to_recordable(position)).await.map(drop),
         Err(rejection) if rejection.kind() == ErrorKind::Fenced => {
@@ -264,7 +276,7 @@ async fn confirm_started_by_owner<S, H>(
     partition: &PartitionId,
     rejection: Error,
 ) -> Result<()> {
-    if list_recorded(shared).await?.contains(partition) {
+    if list_recorded_partitions(shared).await?.contains(partition) {
         return Ok(());
     }
     let message = format!(
@@ -286,7 +298,7 @@ async fn repeat_until_success<T, F: Future<Output = Result<T>>>(
         match request().await {
             Err(error) if error.may_pass() => {
                 let requested = error.retry_after().unwrap_or_default();
-                let wait = shorten_randomly(backoff.next_between(requested, LONGEST_WAIT), store.next_random());
+                let wait = shorten_randomly(backoff.next_wait_between(requested, LONGEST_WAIT), store.next_random());
                 failed(store.telemetry(), &error, wait);
                 sleep(wait).await;
             }

@@ -22,7 +22,7 @@ pub use heartbeat::{
     decide_heartbeat_end,
 };
 pub use name_case::{CaseConflict, CaseFacts, Choice, LiveOwner, choose_case, time_to_next_look};
-pub use ownership::{FoundOwnership, Goal, Settled, goal_after, next_epoch, resolve_ambiguous_write, too_young_by};
+pub use ownership::{FoundOwnership, Goal, Settled, decide_ownership, goal_after, next_epoch, too_young_by};
 
 /// The condition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -88,7 +88,7 @@ pub fn goal_after<E>(goal: Goal, epoch: Option<i64>, found: Option<&FoundOwnersh
 /// record is young. An acknowledgment counts only if the record says that the owner drains the partition: the conflict
 /// may come from the very request that it acknowledges. A rewrite never counts without a write. A release keeps the
 /// epoch, which distinguishes it from any other release.
-pub fn resolve_ambiguous_write<E: PartialEq>(
+pub fn decide_ownership<E: PartialEq>(
     goal: Goal,
     attempted: Option<&E>,
     epoch: Option<i64>,
@@ -133,15 +133,14 @@ mod tests {
 
         #[test]
         fn an_own_claim_is_rewritten_before_it_counts() {
-            let next = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), LEASE);
+            let next = decide_ownership(Goal::Claim, None, Some(7), Some(found(Relation::This, 2, 0)), LEASE);
             assert_eq!(next, WRITE_OVER_2);
         }
 
         #[test]
         fn an_own_renewal_counts_while_it_is_young() {
-            let next = |age| {
-                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), LEASE)
-            };
+            let next =
+                |age| decide_ownership(Goal::Renew, Some(&1), Some(7), Some(found(Relation::This, 2, age)), LEASE);
             assert_eq!(next(30), SettleStep::Done(Settled::Applied));
             assert_eq!(next(31), WRITE_OVER_2);
         }
@@ -150,35 +149,28 @@ mod tests {
         fn an_acknowledgment_counts_only_if_recorded() {
             let next = |draining, age| {
                 let found = FoundOwnership { draining, ..found(Relation::This, 2, age) };
-                resolve_ambiguous_write(Goal::Acknowledge, Some(&1), Some(7), Some(found), LEASE)
+                decide_ownership(Goal::Acknowledge, Some(&1), Some(7), Some(found), LEASE)
             };
             assert_eq!(next(true, 30), SettleStep::Done(Settled::Applied));
             assert_eq!(next(true, 31), WRITE_OVER_2);
             assert_eq!(next(false, 0), WRITE_OVER_2);
-            let stolen = resolve_ambiguous_write(
-                Goal::Acknowledge,
-                Some(&1),
-                Some(7),
-                Some(found(Relation::Other, 2, 0)),
-                LEASE,
-            );
+            let stolen =
+                decide_ownership(Goal::Acknowledge, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
             assert_eq!(stolen, SettleStep::Done(Settled::Lost));
         }
 
         #[test]
         fn a_rewrite_counts_only_if_written() {
-            let next =
-                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), LEASE);
+            let next = decide_ownership(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::This, 2, 0)), LEASE);
             assert_eq!(next, WRITE_OVER_2);
-            let stolen =
-                resolve_ambiguous_write(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
+            let stolen = decide_ownership(Goal::Rewrite, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
             assert_eq!(stolen, SettleStep::Done(Settled::Lost));
         }
 
         #[test]
         fn an_unchanged_record_is_written_again() {
             for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::Unowned] {
-                let next = |goal| resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), LEASE);
+                let next = |goal| decide_ownership(goal, Some(&1), Some(7), Some(found(relation, 1, 0)), LEASE);
                 assert_eq!(next(Goal::Claim), SettleStep::Write(WriteCondition::IfMatch(1)), "{relation:?}");
                 assert_eq!(next(Goal::Renew), SettleStep::Write(WriteCondition::IfMatch(1)), "{relation:?}");
             }
@@ -187,13 +179,12 @@ mod tests {
         #[test]
         fn a_changed_record_of_another_owner_is_lost() {
             for goal in [Goal::Claim, Goal::Renew] {
-                let next = resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
+                let next = decide_ownership(goal, Some(&1), Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
                 assert_eq!(next, SettleStep::Done(Settled::Lost));
-                let released =
-                    resolve_ambiguous_write(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), LEASE);
+                let released = decide_ownership(goal, Some(&1), Some(7), Some(found(Relation::Unowned, 2, 0)), LEASE);
                 assert_eq!(released, SettleStep::Done(Settled::Lost));
             }
-            let create = resolve_ambiguous_write(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
+            let create = decide_ownership(Goal::Claim, None, Some(7), Some(found(Relation::Other, 2, 0)), LEASE);
             assert_eq!(create, SettleStep::Done(Settled::Lost));
         }
 
@@ -201,13 +192,7 @@ mod tests {
         #[test]
         fn only_a_live_later_incarnation_replaces() {
             let next = |age| {
-                resolve_ambiguous_write(
-                    Goal::Renew,
-                    Some(&1),
-                    Some(7),
-                    Some(found(Relation::LaterIncarnation, 2, age)),
-                    LEASE,
-                )
+                decide_ownership(Goal::Renew, Some(&1), Some(7), Some(found(Relation::LaterIncarnation, 2, age)), LEASE)
             };
             assert_eq!(next(61), SettleStep::Done(Settled::Replaced));
             assert_eq!(next(62), SettleStep::Done(Settled::Lost));
@@ -216,18 +201,18 @@ mod tests {
         #[test]
         fn a_missing_record_is_created() {
             assert_eq!(
-                resolve_ambiguous_write(Goal::Renew, Some(&1), Some(7), None, LEASE),
+                decide_ownership(Goal::Renew, Some(&1), Some(7), None, LEASE),
                 SettleStep::Write(WriteCondition::Create)
             );
             assert_eq!(
-                resolve_ambiguous_write(Goal::Claim, Some(&1), Some(7), None, LEASE),
+                decide_ownership(Goal::Claim, Some(&1), Some(7), None, LEASE),
                 SettleStep::Write(WriteCondition::Create)
             );
         }
 
         #[test]
         fn a_release_counts_if_the_record_shows_it() {
-            let next = |found| resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), found, LEASE);
+            let next = |found| decide_ownership(Goal::Release, Some(&1), Some(7), found, LEASE);
             assert_eq!(next(Some(found(Relation::This, 2, 0))), WRITE_OVER_2);
             assert_eq!(next(Some(found(Relation::Unowned, 2, 0))), SettleStep::Done(Settled::Applied));
             let of_another = FoundOwnership { epoch: Some(8), ..found(Relation::Unowned, 2, 0) };
@@ -252,7 +237,7 @@ mod tests {
         }
         let reclaimable = FoundOwnership { epoch: Some(8), ..found(Relation::This, 2, 0) };
         assert_eq!(goal_after(Goal::Release, Some(7), Some(&reclaimable)), Goal::Release);
-        assert_eq!(resolve_ambiguous_write(Goal::Release, Some(&1), Some(7), Some(reclaimable), LEASE), WRITE_OVER_2);
+        assert_eq!(decide_ownership(Goal::Release, Some(&1), Some(7), Some(reclaimable), LEASE), WRITE_OVER_2);
     }
 
     mod epochs {

@@ -12,7 +12,7 @@
 //! begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
 //! The decisions of the instances are not implemented a second time. Every response goes to the rules that the store
-//! uses (`resolve_ambiguous_write`, `next_epoch`, `decide_adoption`, `decide_checkpoint`, `marking`, `Handoff`). Every
+//! uses (`decide_ownership`, `next_epoch`, `decide_adoption`, `decide_checkpoint`, `Handoff`). Every
 //! listing and every outcome goes to the real [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState):
 //! [`driven`] brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because
 //! the search reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look

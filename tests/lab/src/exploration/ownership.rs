@@ -1,14 +1,12 @@
 //! An instance's claims, renewals and releases, as the store performs them.
 //!
-//! Every response is evaluated by `rules::goal_after` and `rules::resolve_ambiguous_write`; every outcome goes to the
+//! Every response is evaluated by `rules::goal_after` and `rules::decide_ownership`; every outcome goes to the
 //! [balancer](super::balancer).
 
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::internal::rules::{
-    FoundOwnership, Goal, SettleStep, Settled, goal_after, resolve_ambiguous_write,
-};
+use eventhubs_checkpoint::internal::rules::{FoundOwnership, Goal, SettleStep, Settled, decide_ownership, goal_after};
 
 use super::balancer::{Condition, HandoffRequest, Outcome, Renewal, Stimulus};
 use super::listing::{TERMS, recorded};
@@ -325,7 +323,7 @@ impl Model {
         let lease_duration = self.scenario.members[number].lease_durations().own;
         let claim_number = operation.keys.epoch.map(i64::from);
         let goal = goal_after(goal, claim_number, found.as_ref());
-        (goal, resolve_ambiguous_write(goal, operation.under.as_ref(), claim_number, found, lease_duration))
+        (goal, decide_ownership(goal, operation.under.as_ref(), claim_number, found, lease_duration))
     }
 
     fn go_on(

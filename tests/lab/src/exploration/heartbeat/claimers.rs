@@ -5,8 +5,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::rules::{
-    DeclareDeadOutcome, Goal, HeartbeatState, SettleStep, Settled, WriteCondition, decide_declaration,
-    resolve_ambiguous_write,
+    DeclareDeadOutcome, Goal, HeartbeatState, SettleStep, Settled, WriteCondition, decide_declaration, decide_ownership,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
@@ -84,8 +83,7 @@ impl Model {
             }
             Claimer::ReadingRecord { attempted } => {
                 let this = short(number);
-                let next =
-                    resolve_ambiguous_write(Goal::Claim, Some(&attempted), None, Some(found(from, this)), EXPIRY);
+                let next = decide_ownership(Goal::Claim, Some(&attempted), None, Some(found(from, this)), EXPIRY);
                 let (what, claimer) = match next {
                     SettleStep::Write(WriteCondition::IfMatch(under)) => {
                         ("reads the record: again", Claimer::Stealing { under })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{
     FoundHeartbeat, Goal, HeartbeatLoss, SettleStep, Settled, WriteCondition, decide_heartbeat, decide_heartbeat_end,
-    resolve_ambiguous_write,
+    decide_ownership,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
@@ -246,7 +246,7 @@ impl Model {
     fn reads_record(from: &State, attempted: Version, (scope, counts): (Scope, bool), edges: &mut Edges) {
         let mut to = *from;
         let goal = if from.owner.lease.is_some() { Goal::Rewrite } else { Goal::Claim };
-        match resolve_ambiguous_write(goal, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
+        match decide_ownership(goal, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
             SettleStep::Write(WriteCondition::IfMatch(under)) => {
                 to.owner.rewriting = Rewriting::Write { under, to: scope, counts };
                 add(edges, "A", "reads its record: again", to, Notes::default());
