@@ -72,7 +72,7 @@ pub enum GroupState {
     Stable,
     /// Some partitions have no live owner, or are being handed over.
     Moving,
-    /// Live members use several SDKs, or blob names in both letter cases. Those of other SDKs are not fenced.
+    /// Live members use several SDKs, or blob names in both letter cases. Checkpoints of other SDKs are not fenced.
     Mixed,
 }
 

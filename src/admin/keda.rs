@@ -241,8 +241,8 @@ impl GroupRecords {
         KedaPoll { names, partitions, total }
     }
 
-    /// Returns the checkpoints whose names KEDA reads. Those of a group with capital letters may be read in its place,
-    /// if they are of a program that writes lower-case names.
+    /// Returns the checkpoints whose names KEDA reads. KEDA may read the checkpoints of a group
+    /// with capital letters instead, if their program writes lower-case names.
     fn checkpoints_that_keda_finds(&self, names: &KedaNames) -> BTreeMap<&PartitionId, &Checkpoint> {
         let found: &[Checkpoint] = if names.finds_checkpoints {
             &self.checkpoints.records

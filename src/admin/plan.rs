@@ -158,7 +158,7 @@ impl PlannedChange {
     }
 }
 
-/// Returns the change of a checkpoint to a position that was found. `effect` is that of the search for it.
+/// Returns the change of a checkpoint to a position that was found. `effect` is the effect of the search for it.
 pub(super) fn plan_reset(partition: &PartitionDescription, to: Position, effect: PlannedEffect) -> PlannedChange {
     let unchanged = without_change(partition);
     let from = unchanged.from.clone().unwrap_or_default();

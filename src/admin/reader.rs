@@ -121,8 +121,8 @@ impl Reader {
     }
 }
 
-/// Lists the groups that have records in a container, below a prefix of their names. Their names are written as those of
-/// their blobs are: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs that are no
+/// Lists the groups that have records in a container, below a prefix of their names. Their names are written as in the
+/// names of their blobs: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs that are no
 /// records are ignored. The listing may take as long as the timeout; one of a container with many blobs has many pages.
 ///
 /// # Errors

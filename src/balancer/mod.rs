@@ -231,7 +231,7 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend cannot
+    /// The errors of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend cannot
     /// open new connections: use [`run`](Self::run).
     pub async fn run_on_dedicated_thread(self) -> Result<()> {
         let store = self.ports.store.with_new_connections()?;

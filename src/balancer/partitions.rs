@@ -332,7 +332,8 @@ mod tests {
     #[test]
     fn each_lease_has_a_turn_per_lease_duration() {
         for (leases, expected) in [(256, 256), (8, 8), (1, 8)] {
-            let (mut turns, mut taken) = (Turns::default(), 0);
+            let mut turns = Turns::default();
+            let mut taken = 0;
             while turns.next() < seconds(60) {
                 turns.take_turn(turns.next(), leases, seconds(60));
                 taken += 1;

@@ -129,7 +129,7 @@ pub enum StorageRequest {
     SendHeartbeat,
     /// Ends the heartbeat of this instance. If `persistently`, a write that fails is repeated.
     EndHeartbeat { persistently: bool },
-    /// Deletes those of these heartbeats that are stale.
+    /// Deletes the heartbeats among these that are stale.
     DeleteHeartbeats(Vec<Heartbeat>),
 }
 

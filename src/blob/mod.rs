@@ -181,7 +181,7 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
     ///
-    /// A backend limits the memory: those of this crate fail with [`ErrorKind::Config`] after
+    /// A backend limits the memory: the backends of this crate fail with [`ErrorKind::Config`] after
     /// 250,000 blobs.
     async fn list(&self, prefix: &str) -> Result<ListResult>;
 
@@ -258,7 +258,7 @@ impl BlobContent {
 ///
 /// # Errors
 ///
-/// Those of [`BlobContainer`].
+/// The errors of [`BlobContainer`].
 #[async_trait]
 pub trait BlobContents: fmt::Debug + Send + Sync {
     /// Lists the blobs whose name is `prefix` and a rest without `/`.

@@ -133,7 +133,7 @@ impl HeartbeatRecord {
     }
 }
 
-/// A position in a partition: that of an event that was read.
+/// A position in a partition: the position of an event that was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct Position {

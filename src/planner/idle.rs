@@ -71,7 +71,7 @@ fn owners_below_share<'a>(view: &'a View<'_>, policy: &Policy) -> impl Iterator<
 }
 
 #[cfg(test)]
-mod tests {
+pub(in crate::planner) mod tests {
     use std::collections::HashMap;
 
     use super::*;
@@ -81,7 +81,7 @@ mod tests {
 
     /// Creates a view with one letter per partition: `.` is unowned, `m` is the observer's, any other letter is a live
     /// owner's.
-    fn view_of(layout: &str) -> View<'static> {
+    pub(in crate::planner) fn view_of(layout: &str) -> View<'static> {
         let owner = |letter: char| match letter {
             '.' => PartitionOwner::Unowned,
             'm' => PartitionOwner::This,

@@ -39,7 +39,7 @@ impl Observer<'_> {
 
 /// Reads a listing at `now`.
 ///
-/// `partitions` are all those of the event hub. Records of other partitions are left out; those that this instance runs
+/// `partitions` are all partitions of the event hub. Records of other partitions are left out; those that this instance runs
 /// are in [`removed`](View::removed). A live record of this instance for a partition that it does not run is
 /// [`Reclaimable`](PartitionOwner::Reclaimable): for instance one whose write arrived late.
 #[must_use]
@@ -89,7 +89,7 @@ pub fn observe<'a>(
     view
 }
 
-/// The heartbeat of each owner. Of several, that of its latest incarnation.
+/// The heartbeat of each owner. If there are several, the heartbeat of its latest incarnation.
 struct Heartbeats<'a>(HashMap<&'a OwnerId, &'a Heartbeat>);
 
 impl<'a> Heartbeats<'a> {

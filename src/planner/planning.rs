@@ -33,7 +33,7 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
     claim.truncate(room);
     room -= claim.len();
 
-    // Phase 3: what the strategy would claim, unowned partitions first, and then those of owners with too many.
+    // Phase 3: what the strategy would claim, unowned partitions first, and then the partitions of owners with too many.
     let wanted = match &policy.strategy {
         LoadBalancingStrategy::Balanced => shares::choose_by_number(view, policy, 1, rng),
         LoadBalancingStrategy::Greedy => shares::choose_by_number(view, policy, usize::MAX, rng),
@@ -122,28 +122,19 @@ fn plan_claim(view: &View<'_>, entry: &PartitionView) -> Option<PlannedClaim> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeSet, HashMap};
-
     use rand::SeedableRng;
     use rand::rngs::StdRng;
 
     use super::*;
+    use crate::planner::idle::tests::view_of;
 
     /// Two partitions of this instance, of which an operator has requested the first.
     fn view_with_operator() -> View<'static> {
+        let mut view = view_of("mm");
         let operator = Some(OwnerId::from_record("operator"));
-        let [first, second] = [0u32, 1].map(|id| PartitionView::new(id.into(), PartitionOwner::This));
-        View {
-            partitions: vec![PartitionView { handoff_to: operator.clone(), operator, ..first }, second],
-            records: HashMap::new(),
-            removed: Vec::new(),
-            present: BTreeSet::new(),
-            not_requestable: BTreeSet::new(),
-            me: OwnerId::from_record("m"),
-            replaced_by: None,
-            foreign_owner: false,
-            next_expiry: None,
-        }
+        view.partitions[0].handoff_to.clone_from(&operator);
+        view.partitions[0].operator = operator;
+        view
     }
 
     /// The operator returns it.

@@ -1,4 +1,4 @@
-//! The tasks that run beside those of the partitions.
+//! The tasks that run beside the tasks of the partitions.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn only_another_known_time_shows_a_recreated_hub() {
-        let (first, second) = (OffsetDateTime::UNIX_EPOCH, OffsetDateTime::UNIX_EPOCH + time::Duration::SECOND);
+        let first = OffsetDateTime::UNIX_EPOCH;
+        let second = first + time::Duration::SECOND;
         let creation = HubCreation::default();
         assert!(!creation.was_recreated_since(Some(first)), "the source does not report it");
         creation.record_report(Some(first));

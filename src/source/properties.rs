@@ -271,7 +271,8 @@ mod tests {
         fn an_emptied_partition_starts_at_its_last_event() {
             for begin in [199, 200] {
                 let emptied = properties(begin, 199, true);
-                let (beginning, end) = (emptied.beginning_position(), emptied.end_position());
+                let beginning = emptied.beginning_position();
+                let end = emptied.end_position();
                 assert_eq!((beginning.sequence_number, &*beginning.offset), (199, "-1"), "begins at {begin}");
                 assert_eq!((end.sequence_number, &*end.offset), (199, "1990"), "begins at {begin}");
             }

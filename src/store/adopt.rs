@@ -127,7 +127,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed record is not an error: its unreadable
+    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed record is not an error: its unreadable
     /// fields are empty, and it is logged.
     pub async fn checkpoint_of(&self, partition: &PartitionId) -> Result<Option<Checkpoint>> {
         let blob = self.read_blob(&self.inner.names.record_name(RecordKind::Checkpoint, partition)).await?;
@@ -163,7 +163,7 @@ impl GroupStore {
         CheckpointRecord { initial: true, ..self.checkpoint_record(start, last, self.hub_created_at) }
     }
 
-    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except those of
+    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except the keys of
     /// an initial checkpoint.
     pub(super) fn checkpoint_record(
         &self,
@@ -248,7 +248,7 @@ impl ConditionalWrite for AdoptionWrite<'_> {
 
     async fn read_next_step(&mut self) -> Result<SettleStep<ETag, AdoptOutcome>> {
         let mut read = self.store.read_checkpoint(self.partition).await?;
-        // The adoption changes the time of the blob, so the record keeps the time of the last write as that of its
+        // The adoption changes the time of the blob, so the record keeps the time of the last write as the time of its
         // position.
         if let Some((record, blob)) = read.0.as_mut().filter(|(record, _)| record.has_position()) {
             record.updated_at.get_or_insert(blob.last_modified);

@@ -13,7 +13,7 @@ use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, Moment, Ownershi
 use crate::telemetry::Telemetry;
 use crate::util::lock;
 
-/// The index of heartbeats among the kinds of listings, after those of the two kinds of record.
+/// The index of heartbeats among the kinds of listings, after the indices of the two kinds of record.
 pub(super) const HEARTBEATS: usize = 2;
 
 /// The records of one kind.
@@ -220,7 +220,7 @@ const MOST_LOGGED: usize = 10;
 pub(super) struct MalformedLog(Mutex<HashSet<(String, ETag)>>);
 
 impl MalformedLog {
-    /// Logs the records that the last listing did not contain. The names and versions are those of all `records`.
+    /// Logs the records that the last listing did not contain. `records` are all malformed ones, with names and versions.
     pub(super) fn log_new(
         &self,
         telemetry: &Telemetry,

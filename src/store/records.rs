@@ -1,4 +1,4 @@
-//! The records of a group: listing those of one kind or all, in either name case, and deleting one.
+//! The records of a group: listing the records of one kind or all, in either name case, and deleting one.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -43,7 +43,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
+    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
     /// [`Listing::malformed`].
     pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
         self.list_kind(RecordKind::Ownership, |partition, blob| self.decode_ownership(partition, blob)).await
@@ -53,7 +53,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
+    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
     /// [`Listing::malformed`].
     pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
         self.list_kind(RecordKind::Checkpoint, checkpoint_from_blob).await
@@ -63,7 +63,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
+    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
     /// [`Listing::malformed`].
     pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
         let names = &self.inner.names;
@@ -110,7 +110,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`](crate::blob::BlobContainer).
+    /// The errors of [`BlobContainer`](crate::blob::BlobContainer).
     pub(crate) async fn find_case_conflict(&self) -> Result<Option<CaseConflict>> {
         let records = self.list_other_records().await?;
         let live = records.live_ownerships(self.lease_durations(), self.lease_clock_now());

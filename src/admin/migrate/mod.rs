@@ -48,7 +48,7 @@ pub use self::source::{LegacyListing, LegacyProgram, read};
 pub use crate::blob::{BlobContent, BlobContents};
 
 impl Operator {
-    /// Plans to write the checkpoints of another program as those of this group: reads the group and the ranges of the
+    /// Plans to write the checkpoints of another program as checkpoints of this group: reads the group and the ranges of the
     /// event hub, and the event at each checkpoint, so that both numbers are known. Writes nothing: see
     /// [`Plan::execute`]. The plan has all partitions of the event hub and of the listing.
     ///
@@ -64,7 +64,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Those of [`plan`](Self::plan).
+    /// The errors of [`plan`](Self::plan).
     pub async fn plan_migration(
         &self,
         source: &impl EventSource,
@@ -80,7 +80,7 @@ impl Operator {
     }
 }
 
-/// Returns the changes as the records of the source permit them, with those of partitions that the event hub does not
+/// Returns the changes as the records of the source permit them, with the partitions that the event hub does not
 /// have.
 fn judge_changes(changes: Vec<PlannedChange>, listing: &LegacyListing, overwrite: bool) -> Vec<PlannedChange> {
     let found = listing.checkpoints.iter().map(|found| (&found.partition, Ok(found)));

@@ -60,14 +60,18 @@ impl Connection {
         let namespace = namespace.ok_or_else(|| missing("the namespace", "--namespace"))?;
         let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
-        Ok(Self {
+        Ok(Self::new(storage, group, hub_secret))
+    }
+
+    fn new(storage: StorageConnection, group: ConsumerGroup, hub_secret: Option<String>) -> Self {
+        Self {
             global: storage.global.clone(),
             group,
             container_name: storage.container_name.clone(),
             storage,
             hub_secret,
             has_noted_other_case: AtomicBool::new(false),
-        })
+        }
     }
 
     /// Returns a connection to a group that was found in the container, whose names are written exactly as these.
@@ -77,14 +81,7 @@ impl Connection {
             [group.namespace(), group.event_hub(), group.name()].iter().all(|name| *name == name.to_lowercase());
         storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
         let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
-        Ok(Self {
-            global: storage.global.clone(),
-            group,
-            container_name: storage.container_name.clone(),
-            storage,
-            hub_secret,
-            has_noted_other_case: AtomicBool::new(false),
-        })
+        Ok(Self::new(storage, group, hub_secret))
     }
 
     /// Connects an operator of the group.

@@ -1,4 +1,4 @@
-//! The credentials of a container, those of one call, and the token in each attempt of a request.
+//! The credentials of a container, the credentials of one call, and the token in each attempt of a request.
 
 use std::sync::{Arc, RwLock};
 

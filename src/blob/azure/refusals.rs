@@ -1,7 +1,7 @@
 //! What a request does, and the table of Azure's error responses and their meaning.
 //!
 //! Codes: <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes> and
-//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to those of the seven calls
+//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to the codes of the seven calls
 //! that this crate makes.
 
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Conversions between the types of the official client and those of the event source.
+//! Conversions between the types of the official client and the types of the event source.
 
 use azure_messaging_eventhubs::models::{AmqpSimpleValue, EventHubPartitionProperties, ReceivedEventData};
 use azure_messaging_eventhubs::{StartLocation, StartPosition as ClientPosition};

@@ -173,7 +173,7 @@ fn with_handoff_request(seen: Ownership, to: &str) -> Ownership {
     Ownership { record: OwnershipRecord { handoff_to, cooperative: true, ..seen.record }, ..seen }
 }
 
-/// Observes partitions 0 and 1, and runs 0. The second record is that of partition 1.
+/// Observes partitions 0 and 1, and runs 0. The second record belongs to partition 1.
 fn view_of_handoff(first: Ownership, second: Option<Ownership>, heartbeats: &[Heartbeat]) -> PartitionView {
     let second = second.map(|seen| Ownership { partition: 1.into(), ..seen });
     let listing: Vec<_> = [first].into_iter().chain(second).collect();
@@ -293,7 +293,8 @@ mod handoffs {
 }
 
 fn heartbeat(owner: &str, incarnation: Option<Incarnation>, age: u64) -> Heartbeat {
-    let (owner, other) = (OwnerId::new(owner).unwrap(), BTreeMap::new());
+    let owner = OwnerId::new(owner).unwrap();
+    let other = BTreeMap::new();
     Heartbeat {
         record: HeartbeatRecord {
             owner,
@@ -315,7 +316,8 @@ fn view_with_heartbeats(
     outage_ended: Option<u64>,
     now: u64,
 ) -> View<'static> {
-    let (me, none) = (me(), BTreeSet::new());
+    let me = me();
+    let none = BTreeSet::new();
     let observer = Observer { heartbeats, ..observer(&me, &none) };
     look_at(listing, &observer, false, outage_ended, now)
 }
@@ -390,7 +392,8 @@ mod heartbeats {
             let view = view_with_heartbeats(&[Ownership { record, ..seen }], &heartbeats, None, 100);
             matches!(view.partitions[0].owner, PartitionOwner::Other(_))
         };
-        let (by_instance, by_partition) = (LeaseScope::Instance, LeaseScope::Partition);
+        let by_instance = LeaseScope::Instance;
+        let by_partition = LeaseScope::Partition;
         assert!(is_live(by_instance, 500, Some((0, 61))));
         assert!(!is_live(by_instance, 500, Some((0, 62))));
         assert!(!is_live(by_instance, 500, Some((1, 0))), "another incarnation");
@@ -405,7 +408,8 @@ mod operators {
     use super::*;
 
     fn operated(owner: &str, to: &str, age: u64) -> PartitionView {
-        let (operator, seen) = (Some(OwnerId::new("operator").unwrap()), seen(owner, Some(incarnation(0)), age));
+        let operator = Some(OwnerId::new("operator").unwrap());
+        let seen = seen(owner, Some(incarnation(0)), age);
         let record = OwnershipRecord { operator, ..with_handoff_request(seen.clone(), to).record };
         look(&[Ownership { record, ..seen }], false, None, 100).partitions.remove(0)
     }

@@ -160,7 +160,7 @@ mod tests {
         for number in 0..200 {
             delivered.add_event(number, context(number));
         }
-        assert_eq!(delivered.contexts_until(99).len(), 100, "those of the next checkpoint");
+        assert_eq!(delivered.contexts_until(99).len(), 100, "the contexts of the next checkpoint");
         let known = delivered.contexts_until(500);
         assert_eq!((known.len(), known.last()), (MAX_CONTEXTS, Some(&context(127))));
         delivered.forget_until(500);

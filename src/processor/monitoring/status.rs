@@ -532,7 +532,8 @@ mod tests {
 
     #[tokio::test]
     async fn errors_are_not_used_while_progress_is_locked() {
-        let (progress, seen) = (Arc::new(PartitionProgress::new()), Arc::default());
+        let progress = Arc::new(PartitionProgress::new());
+        let seen = Arc::default();
         let fail = || {
             let cause = Looking(Arc::clone(&progress), Arc::clone(&seen));
             progress.record_failure(&Arc::new(Error::new(ErrorKind::Handler, "failed").with_source(cause)));

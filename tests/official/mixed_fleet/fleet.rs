@@ -57,6 +57,8 @@ pub struct Fleet {
     pub expiry: Duration,
     /// A processor without an owner level. The event hub refuses it while the previous owner of a partition reads on.
     pub refusable: Option<String>,
+    /// Processors that read on when they lose an ownership, with an owner level.
+    pub reading_on: Vec<String>,
     lower: GroupStore,
     verbatim: GroupStore,
     pub processed: Processed,
@@ -120,6 +122,7 @@ impl Fleet {
             own_case: BlobNameCase::Auto,
             expiry: EXPIRY,
             refusable: None,
+            reading_on: Vec::new(),
             lower,
             verbatim,
             processed: Processed::default(),
@@ -370,7 +373,9 @@ impl Fleet {
         for (partition, last) in newest {
             let owner = &records[partition].0;
             let processor = self.processed.newest(partition).filter(|(number, _)| number > last).map(|(_, by)| by);
-            let is_refused = processor.is_some() && self.refusable.as_ref() == Some(owner);
+            let previous_reads_on =
+                processor.as_ref().is_some_and(|by| self.reading_on.contains(by) && owners.contains(&by.as_str()));
+            let is_refused = previous_reads_on && self.refusable.as_ref() == Some(owner);
             if processor.as_ref() != Some(owner) && !is_refused {
                 return Err(format!("{owner} owns partition {partition}, but {processor:?} processes its new events"));
             }

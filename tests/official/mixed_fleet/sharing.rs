@@ -127,8 +127,10 @@ pub async fn all_sdks_share_and_survive_a_crash_of_each() {
     let mut others = Vec::new();
     for sdk in [Sdk::Rust, Sdk::Go, Sdk::Java, Sdk::JavaScript, Sdk::Python] {
         let joined = fleet.foreign_in(sdk, "$default").await;
-        if sdk == Sdk::Rust {
-            fleet.refusable = Some(joined.owner().to_owned());
+        match sdk {
+            Sdk::Rust => fleet.refusable = Some(joined.owner().to_owned()),
+            Sdk::Go | Sdk::Java | Sdk::JavaScript => fleet.reading_on.push(joined.owner().to_owned()),
+            Sdk::Python => {}
         }
         others.push(joined);
         settle(&fleet, &["a"], &others).await;
