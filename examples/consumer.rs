@@ -57,7 +57,11 @@ const FAILED: u8 = 2;
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).init();
+    // The official client and its AMQP stack log each link that breaks; this crate recovers and logs it itself. A
+    // directive in `RUST_LOG` that names one of them overrides this.
+    let directives = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_else(|_| "warn".to_owned());
+    let filter = format!("azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,{directives}");
+    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
     match run(&args).await {
         Ok(report) => {
             let json = serde_json::to_string(&report);
@@ -69,14 +73,6 @@ async fn main() -> ExitCode {
             FAILED.into()
         }
     }
-}
-
-/// Returns the log filter: `RUST_LOG`, or warnings by default. The official client and its AMQP stack log each link
-/// that breaks; this crate recovers and logs it itself. A directive in `RUST_LOG` that names one of them overrides
-/// this.
-fn log_filter() -> EnvFilter {
-    let directives = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_else(|_| "warn".to_owned());
-    EnvFilter::new(format!("azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,{directives}"))
 }
 
 async fn run(args: &Args) -> Result<Report, Failure> {

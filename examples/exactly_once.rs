@@ -80,11 +80,11 @@ enum Role {
 #[tokio::main]
 async fn main() -> ExitCode {
     let args = Args::parse();
-    let outcome = match &args.role {
+    let is_exact = match &args.role {
         Some(Role::Worker { owner }) => worker::run(owner, !args.without_fence).await.map(|()| true),
         None => scenario::run(&args).await,
     };
-    match outcome {
+    match is_exact {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => 1.into(),
         Err(failure) => {

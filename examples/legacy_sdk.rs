@@ -18,14 +18,18 @@ use support::azurite;
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let text = azurite::shared().await?.connection_string();
     let settings = ConnectionString::new(&text)?;
-    let (credentials, uri) = (settings.storage_credentials()?, settings.blob_endpoint.ok_or("no endpoint")?.to_owned());
-    let location = CloudLocation::Custom { account: settings.account_name.ok_or("no account")?.to_owned(), uri };
+    let credentials = settings.storage_credentials()?;
+    let location = CloudLocation::Custom {
+        account: settings.account_name.ok_or("no account")?.to_owned(),
+        uri: settings.blob_endpoint.ok_or("no endpoint")?.to_owned(),
+    };
 
     // The application creates its client as before. Only the options are new: with them the client keeps its
     // connections and does not retry, because only the caller knows what a lost response may mean.
     let connect = move || -> BlobServiceClient {
-        let builder = ClientBuilder::with_location(location.clone(), credentials.clone());
-        builder.client_options(legacy::client_options()).blob_service_client()
+        ClientBuilder::with_location(location.clone(), credentials.clone())
+            .client_options(legacy::client_options())
+            .blob_service_client()
     };
     let application = connect();
 
@@ -36,8 +40,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 
     // The store does not depend on the backend: a `Processor` works as with any other.
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-    let builder = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?);
-    let store = builder.with_config(StoreConfig::default().with_create_container(true)).connect().await?;
+    let store = GroupStore::builder(Arc::new(container), group, OwnerId::new("worker-1")?)
+        .with_config(StoreConfig::default().with_create_container(true))
+        .connect()
+        .await?;
     for (partition, outcome) in store.claim_all((0..4).map(|id| Claim::unowned(id.into())).collect()).await {
         println!("partition {partition} claimed: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }

@@ -1,6 +1,8 @@
 //! The official `EventProcessor` with this crate's checkpoint store. `--help` lists the options.
 
-use std::{error::Error, pin::pin, sync::Arc};
+use std::error::Error;
+use std::pin::pin;
+use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::StartPositions;
 use azure_messaging_eventhubs::processor::PartitionClient;
@@ -8,7 +10,8 @@ use azure_messaging_eventhubs::{
     ConsumerClient, EventProcessor, ProducerClient, RetryOptions, StartLocation, StartPosition,
 };
 use clap::Parser;
-use eventhubs_checkpoint::blob::{azure::AzureContainer, memory::MemoryContainer};
+use eventhubs_checkpoint::blob::azure::AzureContainer;
+use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
 use eventhubs_emulator::EventHubEmulator;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -44,11 +47,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let storage =
         args.storage.ok_or("a real event hub needs a storage that other processes can reach: set --storage")?;
     let store = BlobCheckpointStore::new(AzureContainer::from_connection_string(storage, args.container)?);
-    process(&hub, args.hub_endpoint, store, &watch::Sender::new(0), signals::asked_to_end()).await
+    process_until(&hub, args.hub_endpoint, store, &watch::Sender::new(0), signals::asked_to_end()).await
 }
 
 /// Runs the processor and its readers until `stop` is ready.
-async fn process(
+async fn process_until(
     hub: &str,
     endpoint: Option<String>,
     store: Arc<BlobCheckpointStore>,
@@ -57,19 +60,22 @@ async fn process(
 ) -> Result<(), Box<dyn Error>> {
     // With retries, one detached link would disturb all partitions.
     let retries = RetryOptions { max_retries: 0, ..RetryOptions::default() };
-    let builder = ConsumerClient::builder().with_retry_options(retries);
-    let builder = if let Some(to) = endpoint { builder.with_custom_endpoint(to) } else { builder };
+    let mut builder = ConsumerClient::builder().with_retry_options(retries);
+    if let Some(endpoint) = endpoint {
+        builder = builder.with_custom_endpoint(endpoint);
+    }
     let consumer = builder.open_with_connection_string(hub, None).await?;
     let earliest = StartPosition { location: StartLocation::Earliest, inclusive: false };
     let start = StartPositions { default: earliest, ..StartPositions::default() };
     let processor = EventProcessor::builder().with_start_positions(start).build(consumer, store.clone()).await?;
     let mut readers = FuturesUnordered::new();
-    let (mut running, mut stop) = (pin!(processor.run()), pin!(stop));
+    let mut running = pin!(processor.run());
+    let mut stop = pin!(stop);
     loop {
         tokio::select! {
             ended = &mut running => break ended?,
             () = &mut stop => break,
-            client = processor.next_partition_client() => readers.push(read(client?, processed)),
+            client = processor.next_partition_client() => readers.push(read_partition(client?, processed)),
             Some(()) = readers.next() => {}
         }
     }
@@ -80,7 +86,7 @@ async fn process(
 
 /// Reads one partition until it is lost. The client must be closed, because the processor otherwise provides no new
 /// client for the partition. A client that was passed on should not be closed: see the documentation of the store.
-async fn read(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
+async fn read_partition(client: Arc<PartitionClient>, processed: &watch::Sender<usize>) {
     let mut events = client.stream_events();
     while let Some(Ok(event)) = events.next().await {
         processed.send_modify(|count| *count += 1);
@@ -101,8 +107,9 @@ async fn demonstrate() -> Result<(), Box<dyn Error>> {
     for number in 0..40 {
         producer.send_event(number.to_string(), None).await?;
     }
-    let (processed, store) = (watch::Sender::new(0), BlobCheckpointStore::new(MemoryContainer::new()));
+    let store = BlobCheckpointStore::new(MemoryContainer::new());
+    let processed = watch::Sender::new(0);
     let mut counting = processed.subscribe();
     let all = async { drop(counting.wait_for(|count| *count == 40).await) };
-    process(&hub.connection_string(), Some(hub.endpoint()), store, &processed, all).await
+    process_until(&hub.connection_string(), Some(hub.endpoint()), store, &processed, all).await
 }

@@ -1,8 +1,9 @@
 //! A custom `BlobContainer`: a folder, for instances on one machine. `cargo test --example own_container` runs the
 //! conformance suite on it.
 
+use std::fs;
+use std::io;
 use std::sync::Arc;
-use std::{fs, io};
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::blob::{
@@ -20,8 +21,8 @@ use files::{Folder, unknown_outcome};
 #[async_trait]
 impl BlobContainer for Folder {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        self.request(|request| {
-            let mut names = request.names()?;
+        self.run_request(|request| {
+            let mut names = request.list_names()?;
             names.retain(|name| name.starts_with(prefix));
             names.sort();
             let blobs = names.iter().map(|name| request.read(name)).collect::<Result<_>>()?;
@@ -30,12 +31,12 @@ impl BlobContainer for Folder {
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.request(|request| request.read(name))
+        self.run_request(|request| request.read(name))
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         validate_metadata(metadata)?;
-        self.request(|request| {
+        self.run_request(|request| {
             request.check(name, condition)?;
             let etag = request.store(name, metadata.clone())?;
             Ok(WriteResult::new(etag, request.response))
@@ -43,7 +44,7 @@ impl BlobContainer for Folder {
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
-        self.request(|request| {
+        self.run_request(|request| {
             request.read(name)?;
             request.check(name, &Condition::IfMatch(etag.clone()))?;
             request.remove(name)?;
@@ -52,7 +53,7 @@ impl BlobContainer for Folder {
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        self.request(|_| match fs::create_dir(&self.path) {
+        self.run_request(|_| match fs::create_dir(&self.path) {
             Ok(()) => Ok(ContainerCreation::Created),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(ContainerCreation::Existed),
             Err(error) => Err(unknown_outcome(error)),
@@ -70,8 +71,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let folder = Folder::temporary()?;
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     for owner in ["worker-1", "worker-2"] {
-        let builder = GroupStore::builder(Arc::new(folder.clone()), group.clone(), OwnerId::new(owner)?);
-        let store = builder.with_config(StoreConfig::default().with_create_container(true)).connect().await?;
+        let store = GroupStore::builder(Arc::new(folder.clone()), group.clone(), OwnerId::new(owner)?)
+            .with_config(StoreConfig::default().with_create_container(true))
+            .connect()
+            .await?;
         let (partition, outcome) = store.claim_all(vec![Claim::unowned(0.into())]).await.remove(0);
         println!("{owner} claimed partition {partition}: {}", matches!(outcome, ClaimOutcome::Won(_)));
     }

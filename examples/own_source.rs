@@ -39,8 +39,9 @@ struct Broker(Arc<BTreeMap<PartitionId, watch::Sender<Vec<Entry>>>>);
 
 impl Broker {
     fn subscribe(&self, log: &PartitionId) -> Result<watch::Receiver<Vec<Entry>>> {
-        let missing = || Error::new(ErrorKind::Config, format!("there is no log {log}"));
-        self.0.get(log).map(watch::Sender::subscribe).ok_or_else(missing)
+        let sender = self.0.get(log);
+        let sender = sender.ok_or_else(|| Error::new(ErrorKind::Config, format!("there is no log {log}")))?;
+        Ok(sender.subscribe())
     }
 }
 
@@ -94,8 +95,10 @@ impl EventSource for Broker {
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let logs = ["berlin", "lisbon", "oslo", "rome"].map(|name| Ok((PartitionId::new(name)?, watch::Sender::default())));
     let broker = Broker(Arc::new(logs.into_iter().collect::<Result<_>>()?));
-    let (container, total) = (MemoryContainer::new(), watch::Sender::new(0));
-    let instances = ['a', 'b'].map(|owner| tokio::spawn(run(owner, broker.clone(), container.clone(), total.clone())));
+    let container = MemoryContainer::new();
+    let total = watch::Sender::new(0);
+    let instances =
+        ['a', 'b'].map(|owner| tokio::spawn(run_instance(owner, broker.clone(), container.clone(), total.clone())));
     for number in 0..10 {
         tokio::time::sleep(Duration::from_millis(150)).await;
         for log in broker.0.values() {
@@ -109,7 +112,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 }
 
 /// Runs an instance that processes its share until all 40 entries were processed, and then releases it.
-async fn run(owner: char, broker: Broker, container: MemoryContainer, total: watch::Sender<usize>) -> Result<bool> {
+async fn run_instance(
+    owner: char,
+    broker: Broker,
+    container: MemoryContainer,
+    total: watch::Sender<usize>,
+) -> Result<bool> {
     // Any three names are valid if all instances use the same.
     let group = ConsumerGroup::new("broker.example", "cities", "readers")?;
     let store = GroupStore::builder(Arc::new(container), group, OwnerId::new(owner.to_string())?).connect().await?;

@@ -60,8 +60,10 @@ async fn main() -> Result<(), BoxError> {
     let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
     let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
     let owner = OwnerId::new(env::var("OWNER_ID")?)?; // unique, and the same after a restart: the name of the pod
-    let store_config = StoreConfig::default().with_create_container(true);
-    let store = GroupStore::builder(container, group.clone(), owner).with_config(store_config).connect().await?;
+    let store = GroupStore::builder(container, group.clone(), owner)
+        .with_config(StoreConfig::default().with_create_container(true))
+        .connect()
+        .await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
     let config = ProcessorConfig::default()
         .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)); // a few instances
@@ -97,17 +99,14 @@ fn install_recorder() -> Result<PrometheusHandle, BoxError> {
 
 /// `/status` shows the text of the handler's errors: do not expose it to the public.
 fn routes(processor: ProcessorHandle, metrics: PrometheusHandle) -> Router {
-    let (ready, alive) = (processor.clone(), processor.clone());
+    let ready = processor.clone();
+    let alive = processor.clone();
     Router::new()
         .route("/ready", get(async move || status(ready.health().ready)))
-        .route("/alive", get(async move || status(!alive.health().issues.iter().any(is_fatal))))
+        // Only a stalled runtime is a reason to restart the process.
+        .route("/alive", get(async move || status(!alive.health().issues.contains(&HealthIssue::RuntimeStalled))))
         .route("/status", get(async move || Json(processor.partitions())))
         .route("/metrics", get(async move || metrics.render()))
-}
-
-/// Only a stalled runtime is a reason to restart the process.
-fn is_fatal(issue: &HealthIssue) -> bool {
-    matches!(issue, HealthIssue::RuntimeStalled)
 }
 
 fn status(is_ok: bool) -> StatusCode {

@@ -15,7 +15,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
     let container = MemoryContainer::new();
-    let (first, second) = (store(&container, "worker-1").await?, store(&container, "worker-2").await?);
+    let first = connect_store(&container, "worker-1").await?;
+    let second = connect_store(&container, "worker-2").await?;
     let partition = PartitionId::from(0);
 
     // A claim is not enough: only adoption ensures that no later checkpoint of a former owner is accepted.
@@ -49,7 +50,7 @@ async fn main() -> Result<(), Failure> {
 }
 
 /// Connects to the records of the group for one owner. Other SDKs see the same records.
-async fn store(container: &MemoryContainer, owner: &str) -> Result<GroupStore, Failure> {
+async fn connect_store(container: &MemoryContainer, owner: &str) -> Result<GroupStore, Failure> {
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     Ok(GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new(owner)?).connect().await?)
 }
@@ -62,19 +63,19 @@ async fn claim(store: &GroupStore, partition: &PartitionId) -> Result<Option<Lea
         Some(seen) if seen.record.owner.is_none() => Claim::over(&seen),
         Some(_) => return Ok(None),
     };
-    won(store.claim_all(vec![claim]).await.remove(0).1)
+    lease_of(store.claim_all(vec![claim]).await.remove(0).1)
 }
 
 /// Claims without reading the record first, which is safe because the write is conditional.
 async fn claim_unseen(store: &GroupStore, partition: &PartitionId) -> Option<Lease> {
-    won(store.claim_all(vec![Claim::unowned(partition.clone())]).await.remove(0).1).ok().flatten()
+    lease_of(store.claim_all(vec![Claim::unowned(partition.clone())]).await.remove(0).1).ok().flatten()
 }
 
 async fn renew(store: &GroupStore, lease: Lease) -> Result<Lease, Failure> {
-    won(store.renew_all(vec![lease]).await.remove(0).1)?.ok_or_else(|| "lost: stop processing".into())
+    lease_of(store.renew_all(vec![lease]).await.remove(0).1)?.ok_or_else(|| "lost: stop processing".into())
 }
 
-fn won(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
+fn lease_of(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
     match outcome {
         ClaimOutcome::Won(lease) => Ok(Some(lease)),
         ClaimOutcome::Lost { .. } => Ok(None),

@@ -40,8 +40,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let collected = run().await?;
-    print!("{collected}");
+    print!("{}", run().await?);
     Ok(())
 }
 
@@ -77,12 +76,13 @@ async fn run() -> Result<Collected, BoxError> {
         .with_max_batch_wait(Duration::from_secs(1))
         .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
     let processor =
-        Processor::builder(source.connect().await?, store, handler).with_config(config).with_span_hook(link);
-    let processed = async {
-        // An error means that it took too long.
-        drop(timeout(TIMEOUT, done.acquire_many(4)).await);
-    };
-    processor.run(processed).await?;
+        Processor::builder(source.connect().await?, store, handler).with_config(config).with_span_hook(link_span);
+    processor
+        .run(async {
+            // An error means that it took too long.
+            drop(timeout(TIMEOUT, done.acquire_many(4)).await);
+        })
+        .await?;
     // The exporter waits for its connection, which needs this runtime.
     tokio::task::spawn_blocking(move || provider.shutdown()).await??;
     Ok(collector.collected())
@@ -93,8 +93,10 @@ async fn run() -> Result<Collected, BoxError> {
 fn export_to(endpoint: String) -> Result<SdkTracerProvider, BoxError> {
     let exporter =
         SpanExporter::builder().with_http().with_protocol(Protocol::HttpJson).with_endpoint(endpoint).build()?;
-    let resource = Resource::builder().with_service_name("orders").build();
-    let provider = SdkTracerProvider::builder().with_batch_exporter(exporter).with_resource(resource).build();
+    let provider = SdkTracerProvider::builder()
+        .with_batch_exporter(exporter)
+        .with_resource(Resource::builder().with_service_name("orders").build())
+        .build();
     let filter =
         Targets::new().with_target("eventhubs_checkpoint::spans", Level::DEBUG).with_target("traces", Level::INFO);
     let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("orders")).with_filter(filter);
@@ -104,7 +106,7 @@ fn export_to(endpoint: String) -> Result<SdkTracerProvider, BoxError> {
 
 /// Links the span of a batch or a checkpoint to the spans in which its events were created. A span for a single event
 /// also continues the trace of the event.
-fn link(span: &Span, events: SpanEvents<'_>) {
+fn link_span(span: &Span, events: SpanEvents<'_>) {
     for context in events.contexts {
         let carrier = HashMap::from([
             ("traceparent".to_owned(), context.traceparent.clone()),
@@ -124,8 +126,10 @@ fn link(span: &Span, events: SpanEvents<'_>) {
 
 /// Publishes events in one batch, each in a span of its own, whose context it carries.
 async fn publish(emulator: &EventHubEmulator, partition: &str, bodies: &[&str]) -> Result<(), BoxError> {
-    let producer = ProducerClient::builder().with_custom_endpoint(emulator.endpoint());
-    let producer = producer.open_with_connection_string(&emulator.connection_string(), None).await?;
+    let producer = ProducerClient::builder()
+        .with_custom_endpoint(emulator.endpoint())
+        .open_with_connection_string(&emulator.connection_string(), None)
+        .await?;
     let options = EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() };
     let batch = producer.create_batch(Some(options)).await?;
     for body in bodies {

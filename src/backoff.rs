@@ -2,7 +2,7 @@
 //!
 //! | who waits | first | longest | jitter | reset by |
 //! |---|---|---|---|---|
-//! | an operation of the store, `store::attempts` | lease / 16, at most 1 s | lease / 6 | longer | its end |
+//! | an operation of the store, `store::retry_schedule` | lease / 16, at most 1 s | lease / 6 | longer | its end |
 //! | a conditional write whose outcome is unknown, `store::settle` | 20 ms | 320 ms | none | its end |
 //! | the first requests of a store, `store::builder` | 250 ms | 1 s | none | its end |
 //! | an operator's change, `admin::session` | request timeout / 16 | lease / 6 | longer | its end |
@@ -14,6 +14,7 @@
 //! | the comparison of the letter cases, `balancer::case_check` | lease / 16, at most 1 s | lease / 8 | none | a response |
 //! | a partition that was not won, `balancer::settings` | interval / 4 | lease | none | a claim that is won, or a live owner in a listing |
 //! | a restart of a partition, `processor::partition` | 250 ms; 100 ms after progress | 30 s | shorter | progress, or a link that was open for 30 s |
+//! | another link for events that two links did not deliver, `processor::partition` | 7.5 lag-check intervals, at most 1 h | 1 h | none | a new event, or another end of the event hub |
 //! | requests for the event hub's properties and starts, `processor::start` | 250 ms | 3 intervals, 30 s | shorter | a success |
 //! | a new connection to the event hub, `eventhubs` | 2 s | 30 s | none | an attempt 1 min after the last one |
 //! | the refresh of a token, `blob::azure` | 5 s, without a valid token 1 s | 30 s, 5 s | none | a new token |
@@ -71,8 +72,8 @@ pub(crate) fn lengthen_wait(wait: Duration, chance: f64) -> Duration {
     wait.mul_f64(1.0 + chance / 4.0)
 }
 
-/// Shortens a wait by up to a quarter, for the same purpose. For waits that have a promised limit, which must not become
-/// longer.
+/// Shortens a wait by up to a quarter, for the same purpose. For waits that have a promised limit, which must not
+/// become longer.
 pub(crate) fn shorten_wait(wait: Duration, chance: f64) -> Duration {
     wait.mul_f64(1.0 - chance / 4.0)
 }

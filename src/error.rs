@@ -26,8 +26,8 @@ pub enum ErrorKind {
     NotFound,
     /// The container does not exist, or is being deleted. Create it, or correct its name.
     ContainerNotFound,
-    /// The outcome of the request is unknown: it was sent, but no usable response came. Read the record before you write
-    /// again.
+    /// The outcome of the request is unknown: it was sent, but no usable response came. Read the record before you
+    /// write again.
     Indeterminate,
     /// The server could not be reached. The request was not applied. Retry later.
     Unavailable,
@@ -50,8 +50,8 @@ pub enum ErrorKind {
     Replaced,
     /// Other writers kept changing the record. Nothing was lost. Retry later.
     Contended,
-    /// The application's handler failed, panicked or timed out. [`OnFailure`](crate::processor::OnFailure) determines what
-    /// follows.
+    /// The application's handler failed, panicked or timed out. [`OnFailure`](crate::processor::OnFailure) determines
+    /// what follows.
     Handler,
     /// The broker rejects the start position. Choose another one: see
     /// [`OnInvalidCheckpoint`](crate::processor::OnInvalidCheckpoint).
@@ -159,8 +159,8 @@ impl Error {
         }
     }
 
-    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change. This
-    /// includes [`Undecodable`](ErrorKind::Undecodable), because the event expires at some time.
+    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change.
+    /// This includes [`Undecodable`](ErrorKind::Undecodable), because the event expires at some time.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind as K;

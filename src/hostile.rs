@@ -22,8 +22,7 @@ impl Mutation {
         match self {
             Self::Remove(at, count) => {
                 let start = at.index(places);
-                let end = bytes.len().min(start + count);
-                bytes.drain(start..end);
+                bytes.drain(start..bytes.len().min(start + count));
             }
             Self::Replace(at, byte) => {
                 if let Some(old) = bytes.get_mut(at.index(places)) {
@@ -37,8 +36,7 @@ impl Mutation {
             Self::Repeat(from, to, count) => {
                 let from = from.index(places);
                 let to = to.index(places);
-                let repeated = bytes[from..bytes.len().min(from + count)].to_vec();
-                bytes.splice(to..to, repeated);
+                bytes.splice(to..to, bytes[from..bytes.len().min(from + count)].to_vec());
             }
         }
     }
@@ -57,7 +55,8 @@ fn any_mutation() -> impl Strategy<Value = Mutation> {
     ]
 }
 
-/// Returns text that is arbitrary, or one of the samples with up to seven changes. Bytes that are no UTF-8 are replaced.
+/// Returns text that is arbitrary, or one of the samples with up to seven changes. Bytes that are no UTF-8 are
+/// replaced.
 pub(crate) fn hostile_text(samples: &'static [&'static str]) -> impl Strategy<Value = String> {
     let mutated = (select(samples), vec(any_mutation(), 0..8)).prop_map(|(sample, mutations)| {
         let mut bytes = sample.as_bytes().to_vec();

@@ -17,6 +17,7 @@ pub mod planner {
 
 /// What holds of every plan.
 pub mod postconditions {
+    pub use crate::planner::fairness::*;
     pub use crate::planner::postconditions::*;
 }
 

@@ -59,8 +59,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! # Limits
 //!
 //! Delivery is *at least once*: after a crash, a failure or a steal, the events after the last checkpoint are
-//! redelivered. A handoff between live instances redelivers none. After a crash a partition is not read until its lease expires. Two instances may read a partition at the
-//! same time for a moment, until the broker disconnects one. Checkpoints of processors of other SDKs are not fenced.
+//! redelivered. A handoff between live instances redelivers none. After a crash a partition is not read until its lease
+//! expires. Two instances may read a partition at the same time for a moment, until the broker disconnects one.
+//! Checkpoints of processors of other SDKs are not fenced.
 //!
 //! # Features
 //!

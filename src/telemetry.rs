@@ -60,12 +60,11 @@ impl Telemetry {
     /// current recorder. Of similar failures one per interval is logged as a warning.
     pub(crate) fn new(group: &ConsumerGroup, owner: &OwnerId, interval: Duration) -> Self {
         let metrics = GroupMetrics::for_group(group);
-        let requests = RequestCounters::new(metrics.clone());
         Self(Arc::new(TelemetryState {
             span: spans::processor_span(group, owner),
             limiter: WarningRateLimiter::new(interval),
+            requests: RequestCounters::new(metrics.clone()),
             metrics,
-            requests,
         }))
     }
 

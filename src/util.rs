@@ -2,13 +2,11 @@
 //! setters.
 
 use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "azure")]
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use futures::FutureExt;
 use humantime_serde::re::humantime::parse_duration;
 use rand::rngs::{StdRng, SysRng};
 use rand::{Rng, SeedableRng};
@@ -34,24 +32,13 @@ pub(crate) fn lock_for_writing<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Returns the outcome of a request to an event source. A panic is an error of the source.
-pub(crate) async fn catch_panic<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    AssertUnwindSafe(request).catch_unwind().await.unwrap_or_else(|panic| Err(panic_error(&*panic)))
-}
-
-/// Does the same for one poll. Results that the poll wrote before the panic remain.
-pub(crate) fn catch_panic_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
-    catch_unwind(AssertUnwindSafe(poll)).map_err(|panic| panic_error(&*panic))
-}
-
-fn panic_error(panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::EventSource, format!("the event source panicked: {}", panic_message(panic)))
-}
-
 /// Returns the message of a panic.
 pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    let message = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    message.unwrap_or("no message")
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
 }
 
 /// Returns a generator of random numbers with this seed, or with one from the operating system.

@@ -78,15 +78,15 @@ pub struct Args {
     pub event_size: usize,
 
     /// The time at which one instance crashes; 0 for never [default: 8 with the embedded hub, else 0].
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub kill_after: Option<Duration>,
 
     /// The time between two load-balancing cycles [default: 1 with the embedded hub, else 10].
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub load_balancing_interval: Option<Duration>,
 
     /// How long an ownership is valid after its last renewal [default: 4 with the embedded hub, else 60].
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub lease_duration: Option<Duration>,
 
     /// Steals partitions from live instances without a handoff, as the other SDKs do. The events in process are then
@@ -96,7 +96,7 @@ pub struct Args {
 
     /// The scope of the leases: `partition`, or `instance` to keep all ownerships of an instance alive by one
     /// heartbeat. Only instances of this crate honor `instance`.
-    #[arg(long, default_value = "partition", value_name = "SCOPE", value_parser = lease_scope)]
+    #[arg(long, default_value = "partition", value_name = "SCOPE", value_parser = parse_lease_scope)]
     pub lease_scope: LeaseScope,
 
     /// Appends the processed events to this file, for an analysis of several processes together.
@@ -141,10 +141,7 @@ impl Args {
             .into());
         }
         let instances = self.instances.unwrap_or(if embedded { 3 } else { 1 });
-        let seconds = Duration::from_secs;
-        let (interval, lease_duration) = if embedded { (1, 4) } else { (10, 60) };
-        let (interval, lease_duration) = (seconds(interval), seconds(lease_duration));
-        let default_kill_after = if embedded && instances > 1 { seconds(8) } else { Duration::ZERO };
+        let default_kill_after = Duration::from_secs(if embedded && instances > 1 { 8 } else { 0 });
         let kill_after = Some(self.kill_after.unwrap_or(default_kill_after)).filter(|after| !after.is_zero());
         if kill_after.is_some() && instances < 2 {
             return Err("--kill-after needs at least two --instances: one crashes, and another takes over".into());
@@ -156,8 +153,12 @@ impl Args {
             events: self.events.or(embedded.then_some(8000)),
             event_size: self.event_size,
             kill_after,
-            load_balancing_interval: self.load_balancing_interval.unwrap_or(interval),
-            lease_duration: self.lease_duration.unwrap_or(lease_duration),
+            load_balancing_interval: self.load_balancing_interval.unwrap_or(Duration::from_secs(if embedded {
+                1
+            } else {
+                10
+            })),
+            lease_duration: self.lease_duration.unwrap_or(Duration::from_secs(if embedded { 4 } else { 60 })),
             handoff: !self.no_handoff,
             lease_scope: self.lease_scope,
         })
@@ -173,7 +174,7 @@ fn default_owner_prefix(embedded: bool) -> String {
     format!("{host}-{}", std::process::id())
 }
 
-fn lease_scope(text: &str) -> Result<LeaseScope, String> {
+fn parse_lease_scope(text: &str) -> Result<LeaseScope, String> {
     match text {
         "partition" => Ok(LeaseScope::Partition),
         "instance" => Ok(LeaseScope::Instance),
@@ -181,7 +182,7 @@ fn lease_scope(text: &str) -> Result<LeaseScope, String> {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+fn parse_seconds(text: &str) -> Result<Duration, String> {
     let number: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(number).map_err(|error| format!("{text:?} is not a number of seconds: {error}"))
 }

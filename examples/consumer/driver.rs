@@ -59,23 +59,28 @@ impl Driver {
         let ledger = Arc::new(Ledger::new(format!("{:08x}", std::process::id()), plan.event_size, journal));
         let mut instances = Vec::new();
         for number in 1..=plan.instances {
-            let (container, ledger) = (storage.container.clone(), ledger.clone());
-            instances.push(Instance::start(number, &plan, &hub, container, storage.create, ledger).await?);
+            instances.push(Instance::start(number, &plan, &hub, storage, ledger.clone()).await?);
         }
         let mut background = JoinSet::new();
         let (sent, watched) = watch::channel(0);
         let (lag, lags) = watch::channel(None);
         if let Some(events) = plan.events {
-            let duration = publishing_time(events, plan.kill_after);
-            let order = producer::Order { hub: hub.clone(), ledger: ledger.clone(), events, duration };
+            let order = producer::Order {
+                hub: hub.clone(),
+                ledger: ledger.clone(),
+                events,
+                duration: publishing_time(events, plan.kill_after),
+            };
             background.spawn(producer::publish(order, sent));
         }
         if !plan.embedded {
-            let (source, ledger) = (hub.source().await?, ledger.clone());
-            background.spawn(async move { lag::watch(&source, &ledger, &lag).await });
+            background.spawn(lag::watch(hub.source().await?, ledger.clone(), lag));
         }
-        let hub = hub.group().event_hub();
-        screen.say(&format!("event hub {hub:?}, {} instances in this process; their partitions:", instances.len()));
+        screen.say(&format!(
+            "event hub {:?}, {} instances in this process; their partitions:",
+            hub.group().event_hub(),
+            instances.len()
+        ));
         let now = Instant::now();
         Ok(Self {
             plan,
@@ -115,7 +120,7 @@ impl Driver {
                         break;
                     }
                     self.count_handoffs();
-                    self.show();
+                    self.show_progress();
                     if self.is_done() {
                         break;
                     }
@@ -128,18 +133,17 @@ impl Driver {
     async fn kill_when_due(&mut self) {
         let due = self.plan.kill_after.is_some_and(|after| self.started.elapsed() >= after);
         let Some(victim) = self.instances.last_mut().filter(|victim| due && !victim.has_crashed()) else { return };
-        let owned = victim.owned();
+        let owned = victim.owned_partitions();
         victim.kill().await;
-        let line = format!("{} crashes; it owned {owned} partitions", victim.owner);
-        self.screen.say(&line);
+        self.screen.say(&format!("{} crashes; it owned {owned} partitions", victim.owner));
     }
 
     fn count_handoffs(&mut self) {
-        self.handed_over += self.instances.iter_mut().map(Instance::handed_over).sum::<u64>();
+        self.handed_over += self.instances.iter_mut().map(Instance::count_handoffs).sum::<u64>();
     }
 
     /// Displays the table if it has changed and then stayed the same for a tick, and the progress at intervals.
-    fn show(&mut self) {
+    fn show_progress(&mut self) {
         let table = Table::of(&self.instances);
         self.uncountable |= table.has_foreign_owners(&self.instances);
         if table != self.shown && table == self.seen {
@@ -155,18 +159,17 @@ impl Driver {
         let rate =
             (processed - processed_before) * 1000 / u64::try_from(since.elapsed().as_millis()).unwrap_or(1).max(1);
         self.progress = (Instant::now(), processed);
-        let lag = self.lag().map_or_else(|| "unknown".to_owned(), |lag| lag.to_string());
+        let lag = self.measure_lag().map_or_else(|| "unknown".to_owned(), |lag| lag.to_string());
         self.screen.say(&format!("{rate} events/s, lag {lag}"));
     }
 
     /// Returns the number of published events that are not processed.
-    fn lag(&self) -> Option<i64> {
+    fn measure_lag(&self) -> Option<i64> {
         if !self.plan.embedded {
             return *self.lag.borrow();
         }
         // The last batch may be processed before it is counted as sent.
-        let lag = i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow());
-        Some(lag.max(0))
+        Some((i64::from(*self.sent.borrow()) - i64::from(*self.ledger.distinct().borrow())).max(0))
     }
 
     fn is_done(&mut self) -> bool {
@@ -200,16 +203,16 @@ impl Driver {
         if self.instances.iter().any(|instance| instance.has_crashed() && counts.contains_key(&instance.owner)) {
             return false;
         }
-        counts.extend(running().map(|instance| (instance.owner.clone(), instance.owned())));
-        let (least, most) = (counts.values().min().copied(), counts.values().max().copied());
-        counts.values().sum::<usize>() == snapshot.partitions.len()
-            && most.unwrap_or_default() <= least.unwrap_or_default() + 1
+        counts.extend(running().map(|instance| (instance.owner.clone(), instance.owned_partitions())));
+        let least = counts.values().min().copied().unwrap_or_default();
+        let most = counts.values().max().copied().unwrap_or_default();
+        counts.values().sum::<usize>() == snapshot.partitions.len() && most <= least + 1
     }
 
     async fn finish(mut self) -> Result<Report, Failure> {
         self.count_handoffs();
         let running = self.instances.iter().filter(|instance| !instance.has_crashed());
-        let owned = running.map(|instance| (instance.owner.clone(), instance.owned())).collect();
+        let owned = running.map(|instance| (instance.owner.clone(), instance.owned_partitions())).collect();
         let mut requests = RequestCounts::default();
         self.instances.iter().for_each(|instance| requests += instance.requests());
         let mut failure = None;

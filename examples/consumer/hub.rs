@@ -39,27 +39,25 @@ impl Hub {
         if let Some(namespace) = &args.namespace {
             let event_hub =
                 args.event_hub.as_ref().ok_or("--namespace needs --event-hub, the name of the event hub")?;
-            let group = ConsumerGroup::new(namespace, event_hub, &args.consumer_group)?;
-            let credential = DeveloperToolsCredential::new(None)?;
             return Ok(Self {
-                group,
-                access: Access::Entra(credential),
+                group: ConsumerGroup::new(namespace, event_hub, &args.consumer_group)?,
+                access: Access::Entra(DeveloperToolsCredential::new(None)?),
                 endpoint: args.hub_endpoint.clone(),
                 _embedded: None,
             });
         }
-        let connection_string = args.hub.clone().unwrap_or_default();
-        Self::with_connection_string(args, connection_string, args.hub_endpoint.clone(), None)
+        Self::with_connection_string(args, args.hub.clone().unwrap_or_default(), args.hub_endpoint.clone(), None)
     }
 
     async fn embed(args: &Args) -> Result<Self, Failure> {
         let name = args.event_hub.as_deref().unwrap_or("hub");
-        let builder = EventHubEmulator::builder(name)
+        let embedded = EventHubEmulator::builder(name)
             .with_partitions(args.partitions)
-            .with_consumer_group(args.consumer_group.as_str());
-        let embedded = builder.start("127.0.0.1:0").await?;
-        let (connection_string, endpoint) = (embedded.connection_string(), embedded.endpoint());
-        Self::with_connection_string(args, connection_string, Some(endpoint), Some(embedded))
+            .with_consumer_group(args.consumer_group.as_str())
+            .start("127.0.0.1:0")
+            .await?;
+        let endpoint = embedded.endpoint();
+        Self::with_connection_string(args, embedded.connection_string(), Some(endpoint), Some(embedded))
     }
 
     fn with_connection_string(
@@ -93,24 +91,28 @@ impl Hub {
         let builder = builder.with_client_builder(move |client| {
             endpoint.clone().into_iter().fold(client, ConsumerClientBuilder::with_custom_endpoint)
         });
-        self.opened(builder.connect()).await
+        self.open_in_time(builder.connect()).await
     }
 
     pub async fn producer(&self) -> Result<ProducerClient, Failure> {
-        let mut builder = ProducerClient::builder().with_retry_options(few_retries());
+        // With its default the client retries for a minute, which is too long for a wrong address.
+        let retries = RetryOptions { max_retries: 3, ..RetryOptions::default() };
+        let mut builder = ProducerClient::builder().with_retry_options(retries);
         if let Some(endpoint) = &self.endpoint {
             builder = builder.with_custom_endpoint(endpoint.clone());
         }
-        let (namespace, event_hub) = (self.group.namespace(), self.group.event_hub());
+        let event_hub = self.group.event_hub();
         match &self.access {
             Access::ConnectionString(secret) => {
-                self.opened(builder.open_with_connection_string(secret, Some(event_hub))).await
+                self.open_in_time(builder.open_with_connection_string(secret, Some(event_hub))).await
             }
-            Access::Entra(credential) => self.opened(builder.open(namespace, event_hub, credential.clone())).await,
+            Access::Entra(credential) => {
+                self.open_in_time(builder.open(self.group.namespace(), event_hub, credential.clone())).await
+            }
         }
     }
 
-    async fn opened<T, E>(&self, opening: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
+    async fn open_in_time<T, E>(&self, opening: impl Future<Output = Result<T, E>>) -> Result<T, Failure>
     where
         E: std::error::Error + Send + Sync + 'static,
     {
@@ -121,9 +123,4 @@ impl Hub {
             Err(_) => Err(format!("the event hub at {host} did not respond within {OPEN_TIMEOUT:?}").into()),
         }
     }
-}
-
-/// Limits the retries. With its default the client retries for a minute, which is too long for a wrong address.
-fn few_retries() -> RetryOptions {
-    RetryOptions { max_retries: 3, ..RetryOptions::default() }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent, Snapshots};
-use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, PartitionContext, Processor, ProcessorConfig, ShutdownReport, StopReason,
 };
@@ -17,6 +16,7 @@ use crate::Failure;
 use crate::args::Plan;
 use crate::hub::Hub;
 use crate::ledger::Ledger;
+use crate::storage::Storage;
 
 struct Worker {
     owner: String,
@@ -26,7 +26,7 @@ struct Worker {
 impl Handler<ReceivedEventData> for Worker {
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
-            self.ledger.processed(context.partition_id(), event.sequence_number(), event.event_data().body());
+            self.ledger.note_processed(context.partition_id(), event.sequence_number(), event.event_data().body());
         }
         let numbers = events.iter().filter_map(ReceivedEventData::sequence_number);
         self.ledger.journal(context.partition_id(), numbers, &self.owner)?;
@@ -37,11 +37,11 @@ impl Handler<ReceivedEventData> for Worker {
     }
 
     async fn started(&self, context: PartitionContext) {
-        self.ledger.started(context.partition_id(), &self.owner);
+        self.ledger.note_start(context.partition_id(), &self.owner);
     }
 
     async fn stopped(&self, context: PartitionContext, _reason: StopReason) {
-        self.ledger.stopped(context.partition_id());
+        self.ledger.note_stop(context.partition_id());
     }
 }
 
@@ -59,9 +59,8 @@ impl Instance {
     pub async fn start(
         number: u16,
         plan: &Plan,
-        hub: &Arc<Hub>,
-        container: Arc<dyn BlobContainer>,
-        create_container: bool,
+        hub: &Hub,
+        storage: &Storage,
         ledger: Arc<Ledger>,
     ) -> Result<Self, Failure> {
         let prefix = &plan.owner_prefix;
@@ -69,9 +68,11 @@ impl Instance {
         let store_config = StoreConfig::default()
             .with_lease_duration(plan.lease_duration)
             .with_foreign_lease_duration(plan.lease_duration.max(std::time::Duration::from_secs(180)))
-            .with_create_container(create_container);
-        let builder = GroupStore::builder(container, hub.group().clone(), OwnerId::new(&owner)?);
-        let store = builder.with_config(store_config).connect().await?;
+            .with_create_container(storage.create);
+        let store = GroupStore::builder(storage.container.clone(), hub.group().clone(), OwnerId::new(&owner)?)
+            .with_config(store_config)
+            .connect()
+            .await?;
         let config = ProcessorConfig::default()
             .with_balancer(|balancer| {
                 balancer
@@ -84,24 +85,29 @@ impl Instance {
         let source = hub.source().await?;
         let processor = Processor::builder(source, store.clone(), worker).with_config(config).build()?;
         let handle = processor.handle();
-        let (snapshots, events) = (handle.snapshots(), handle.ownership_events());
         let (shutdown, requested) = oneshot::channel();
-        let running = tokio::spawn(processor.run(async {
-            // An error means that the example itself has ended.
-            let _ = requested.await;
-        }));
-        Ok(Self { owner, snapshots, events, store, shutdown: Some(shutdown), running, crashed: false })
+        Ok(Self {
+            owner,
+            snapshots: handle.snapshots(),
+            events: handle.ownership_events(),
+            store,
+            shutdown: Some(shutdown),
+            running: tokio::spawn(processor.run(async {
+                // An error means that the example itself has ended.
+                let _ = requested.await;
+            })),
+            crashed: false,
+        })
     }
 
     /// Returns the number of owned partitions. A crashed instance owns none.
-    pub fn owned(&self) -> usize {
+    pub fn owned_partitions(&self) -> usize {
         if self.crashed { 0 } else { self.snapshots.borrow().owned.len() }
     }
 
     /// Returns the number of handoffs to this instance since the last call. The last thousand events are buffered.
-    pub fn handed_over(&mut self) -> u64 {
-        let events = std::iter::from_fn(|| self.events.try_recv().ok());
-        events
+    pub fn count_handoffs(&mut self) -> u64 {
+        std::iter::from_fn(|| self.events.try_recv().ok())
             .map(|event| u64::from(matches!(event, OwnershipEvent::Claimed { reason: ClaimReason::HandedOver, .. })))
             .sum()
     }

@@ -18,8 +18,11 @@ pub struct Journal(Mutex<File>);
 
 impl Journal {
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        let file = OpenOptions::new().append(true).create(true).open(path);
-        let file = file.map_err(|error| format!("cannot write the journal {}: {error}", path.display()))?;
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .map_err(|error| format!("cannot write the journal {}: {error}", path.display()))?;
         Ok(Self(Mutex::new(file)))
     }
 

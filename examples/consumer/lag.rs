@@ -1,5 +1,6 @@
 //! The lag of the instances of this process, from the properties of the event hub.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::source::EventSource;
@@ -14,9 +15,9 @@ const EVERY: Duration = Duration::from_secs(5);
 /// Sends at intervals the number of events after the last processed one, summed over the partitions with processed
 /// events.
 pub async fn watch(
-    source: &impl EventSource,
-    ledger: &Ledger,
-    lag: &watch::Sender<Option<i64>>,
+    source: impl EventSource,
+    ledger: Arc<Ledger>,
+    lag: watch::Sender<Option<i64>>,
 ) -> Result<(), Failure> {
     loop {
         sleep(EVERY).await;
@@ -26,8 +27,7 @@ pub async fn watch(
             // Without a response the partition is skipped. The processor logs what is wrong.
             let Ok(Ok(properties)) = response else { continue };
             let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
-            let missing = (last - processed).max(0);
-            total = Some(total.unwrap_or(0) + missing);
+            total = Some(total.unwrap_or(0) + (last - processed).max(0));
         }
         lag.send_replace(total);
     }

@@ -43,9 +43,9 @@ impl Ledger {
         body + &" ".repeat(padding)
     }
 
-    pub fn processed(&self, partition: &PartitionId, sequence_number: Option<i64>, body: Option<&[u8]>) {
-        let number = body.and_then(|body| self.number(body));
-        let mut entries = self.lock();
+    pub fn note_processed(&self, partition: &PartitionId, sequence_number: Option<i64>, body: Option<&[u8]>) {
+        let number = body.and_then(|body| self.event_number(body));
+        let mut entries = self.lock_entries();
         entries.deliveries += 1;
         if let Some(sequence_number) = sequence_number {
             entries.last_sequence_number.insert(partition.clone(), sequence_number);
@@ -67,20 +67,20 @@ impl Ledger {
     }
 
     /// Returns the number of an event. Events of other producers have none.
-    fn number(&self, body: &[u8]) -> Option<u32> {
+    fn event_number(&self, body: &[u8]) -> Option<u32> {
         let (run, number) = std::str::from_utf8(body).ok()?.trim_end().split_once(' ')?;
         if run == self.run { number.parse().ok() } else { None }
     }
 
-    pub fn started(&self, partition: &PartitionId, owner: &str) {
-        let mut entries = self.lock();
+    pub fn note_start(&self, partition: &PartitionId, owner: &str) {
+        let mut entries = self.lock_entries();
         let previous = entries.last_owner.insert(partition.clone(), owner.to_owned());
         entries.moved += u64::from(previous.is_some_and(|previous| previous != owner));
     }
 
     /// Removes the partition: other instances process it, and their progress is unknown here.
-    pub fn stopped(&self, partition: &PartitionId) {
-        self.lock().last_sequence_number.remove(partition);
+    pub fn note_stop(&self, partition: &PartitionId) {
+        self.lock_entries().last_sequence_number.remove(partition);
     }
 
     /// Returns a receiver of the number of different processed events.
@@ -89,24 +89,24 @@ impl Ledger {
     }
 
     pub fn duplicates(&self) -> u64 {
-        self.lock().duplicates
+        self.lock_entries().duplicates
     }
 
     /// Returns the number of delivered events of all producers.
     pub fn deliveries(&self) -> u64 {
-        self.lock().deliveries
+        self.lock_entries().deliveries
     }
 
     /// Returns how often a partition moved to another owner.
     pub fn moved(&self) -> u64 {
-        self.lock().moved
+        self.lock_entries().moved
     }
 
     pub fn last_sequence_numbers(&self) -> BTreeMap<PartitionId, i64> {
-        self.lock().last_sequence_number.clone()
+        self.lock_entries().last_sequence_number.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Entries> {
+    fn lock_entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -81,8 +81,9 @@ async fn send_in_time(
     partition: &str,
     numbers: Range<u32>,
 ) -> Result<(), Failure> {
-    let sent = timeout(SEND_TIMEOUT, send(producer, ledger, partition, numbers)).await;
-    sent.unwrap_or_else(|_| Err(format!("the event hub did not accept events for {SEND_TIMEOUT:?}").into()))
+    timeout(SEND_TIMEOUT, send(producer, ledger, partition, numbers))
+        .await
+        .unwrap_or_else(|_| Err(format!("the event hub did not accept events for {SEND_TIMEOUT:?}").into()))
 }
 
 async fn send(producer: &ProducerClient, ledger: &Ledger, partition: &str, numbers: Range<u32>) -> Result<(), Failure> {

@@ -6,15 +6,14 @@ use eventhubs_checkpoint::PartitionId;
 const SHOWN: usize = 5;
 
 /// Returns the number of partitions and their first ranges: `7: 0-3 8 10-11`.
-pub fn summary(partitions: &[PartitionId]) -> String {
-    let ranges = ranges(partitions);
+pub fn summarize(partitions: &[PartitionId]) -> String {
+    let ranges = list_ranges(partitions);
     let shown = ranges.iter().take(SHOWN).map(String::as_str).collect::<Vec<_>>().join(" ");
-    let rest = if ranges.len() > SHOWN { " .." } else { "" };
-    format!("{}: {shown}{rest}", partitions.len())
+    format!("{}: {shown}{}", partitions.len(), if ranges.len() > SHOWN { " .." } else { "" })
 }
 
 /// Returns the ranges of successive ids. An id that is not a number is a range of its own.
-fn ranges(partitions: &[PartitionId]) -> Vec<String> {
+fn list_ranges(partitions: &[PartitionId]) -> Vec<String> {
     let mut ranges: Vec<(&PartitionId, &PartitionId)> = Vec::new();
     for partition in partitions {
         match ranges.last_mut() {
@@ -22,10 +21,10 @@ fn ranges(partitions: &[PartitionId]) -> Vec<String> {
             _ => ranges.push((partition, partition)),
         }
     }
-    let range = |(first, last): (&PartitionId, &PartitionId)| {
-        if first == last { first.to_string() } else { format!("{first}-{last}") }
-    };
-    ranges.into_iter().map(range).collect()
+    ranges
+        .into_iter()
+        .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+        .collect()
 }
 
 fn follows(last: &PartitionId, next: &PartitionId) -> bool {

@@ -60,8 +60,10 @@ impl fmt::Display for Report {
         let owned: Vec<_> = owned.iter().map(|(owner, partitions)| format!("{owner} {partitions}")).collect();
         let owned = owned.join(", ");
         writeln!(f, "partitions owned at the end: {owned}; moved {moved} times, handed over {handed_over}")?;
-        let requests =
-            StorageOperation::ALL.iter().map(|purpose| format!("{} {}", requests.total(*purpose), purpose.as_str()));
-        write!(f, "storage requests: {}", requests.collect::<Vec<_>>().join(", "))
+        let requests: Vec<_> = StorageOperation::ALL
+            .iter()
+            .map(|operation| format!("{} {}", requests.total(*operation), operation.as_str()))
+            .collect();
+        write!(f, "storage requests: {}", requests.join(", "))
     }
 }

@@ -22,7 +22,7 @@ impl Storage {
         if let Some(url) = &args.storage_url {
             let url = format!("{}/{}", url.trim_end_matches('/'), args.container);
             let container = AzureContainer::from_credential(url, DeveloperToolsCredential::new(None)?)?;
-            return Ok(Self::given(args, container));
+            return Ok(Self::of_container(args, container));
         }
         match args.storage.as_deref() {
             None if !args.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
@@ -30,21 +30,21 @@ impl Storage {
                 .into()),
             None | Some("memory") => Ok(Self { container: Arc::new(MemoryContainer::new()), create: true }),
             Some("azurite") => {
-                let azurite = azurite::shared().await?;
-                let container = AzureContainer::from_connection_string(azurite.connection_string(), &args.container)?;
+                let storage = azurite::shared().await?.connection_string();
+                let container = AzureContainer::from_connection_string(storage, &args.container)?;
                 Ok(Self { container: Arc::new(container), create: true })
             }
             Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
                 // The URL of a container, or of the account.
                 let container = AzureContainer::from_sas_url(url)
                     .or_else(|_| AzureContainer::from_account_sas_url(url, &args.container))?;
-                Ok(Self::given(args, container))
+                Ok(Self::of_container(args, container))
             }
-            Some(text) => Ok(Self::given(args, AzureContainer::from_connection_string(text, &args.container)?)),
+            Some(text) => Ok(Self::of_container(args, AzureContainer::from_connection_string(text, &args.container)?)),
         }
     }
 
-    fn given(args: &Args, container: AzureContainer) -> Self {
+    fn of_container(args: &Args, container: AzureContainer) -> Self {
         Self { container: Arc::new(container), create: args.create_container }
     }
 }

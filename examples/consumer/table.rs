@@ -7,7 +7,7 @@ use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use crate::instance::Instance;
-use crate::ranges::summary;
+use crate::ranges::summarize;
 
 /// With more partitions than this, each owner has their number and some ranges.
 const MOST_LISTED: usize = 32;
@@ -71,7 +71,7 @@ impl Table {
                 owners.insert(partition.clone(), Some(instance.owner.clone()));
             }
         }
-        let mut table = Self { moving: moving(running, freshest), ..Self::default() };
+        let mut table = Self { moving: list_handoffs(running, freshest), ..Self::default() };
         for instance in instances {
             table.owners.insert(instance.owner.clone(), Vec::new());
             table.crashed.extend(instance.has_crashed().then(|| instance.owner.clone()));
@@ -94,23 +94,23 @@ impl Table {
     /// Returns one column per owner, wide enough to align successive lines. Many partitions are summarized.
     pub fn line(&self) -> String {
         let total: usize = self.owners.values().map(Vec::len).sum::<usize>() + self.unowned.len();
-        let listed: fn(&[PartitionId]) -> String = if total > MOST_LISTED { listed_in_short } else { listed };
+        let list: fn(&[PartitionId]) -> String = if total > MOST_LISTED { list_ranges } else { list_ids };
         let width = (3 * total / self.owners.len().max(1) + 4).clamp(12, WIDEST);
         let mut line = String::new();
         for (owner, partitions) in &self.owners {
-            let cell = if self.crashed.contains(owner) { "crashed".to_owned() } else { listed(partitions) };
+            let cell = if self.crashed.contains(owner) { "crashed".to_owned() } else { list(partitions) };
             // Writing to a String cannot fail.
             let _ = write!(line, "{owner}: {cell:<width$} ");
         }
         if !self.unowned.is_empty() {
-            let _ = write!(line, "unowned: {} ", listed(&self.unowned));
+            let _ = write!(line, "unowned: {} ", list(&self.unowned));
         }
         if !self.moving.is_empty() {
-            let moving = self.moving.iter().map(|(partition, handoff)| format!("{partition} {handoff}"));
             let moving = if total > MOST_LISTED {
-                listed(&self.moving.keys().cloned().collect::<Vec<_>>())
+                list(&self.moving.keys().cloned().collect::<Vec<_>>())
             } else {
-                moving.collect::<Vec<_>>().join(", ")
+                let handoffs = self.moving.iter().map(|(partition, handoff)| format!("{partition} {handoff}"));
+                handoffs.collect::<Vec<_>>().join(", ")
             };
             let _ = write!(line, "moving: {moving}");
         }
@@ -120,7 +120,7 @@ impl Table {
 
 /// Returns the handoffs in progress. Those from and to instances of this process are known by these instances, the
 /// others by the one with the most recent listing.
-fn moving<'a>(running: impl Fn() -> Running<'a>, freshest: Option<&Instance>) -> BTreeMap<PartitionId, Move> {
+fn list_handoffs<'a>(running: impl Fn() -> Running<'a>, freshest: Option<&Instance>) -> BTreeMap<PartitionId, Move> {
     let mut moving = BTreeMap::new();
     for snapshot in running().map(|instance| instance.snapshots.borrow()) {
         let is_freshest = freshest.is_some_and(|freshest| freshest.owner == snapshot.owner.as_str());
@@ -135,8 +135,9 @@ fn moving<'a>(running: impl Fn() -> Running<'a>, freshest: Option<&Instance>) ->
                 moving.insert(view.partition.clone(), Move::of(from, to));
             }
         }
-        let requested = snapshot.requested_handoffs.iter();
-        moving.extend(requested.map(|(partition, from)| (partition.clone(), Move::of(Some(from), &snapshot.owner))));
+        for (partition, from) in &snapshot.requested_handoffs {
+            moving.insert(partition.clone(), Move::of(Some(from), &snapshot.owner));
+        }
     }
     // Some instances do not know yet that a handoff is complete.
     for instance in running() {
@@ -147,11 +148,11 @@ fn moving<'a>(running: impl Fn() -> Running<'a>, freshest: Option<&Instance>) ->
     moving
 }
 
-fn listed_in_short(partitions: &[PartitionId]) -> String {
-    if partitions.is_empty() { "-".to_owned() } else { summary(partitions) }
+fn list_ranges(partitions: &[PartitionId]) -> String {
+    if partitions.is_empty() { "-".to_owned() } else { summarize(partitions) }
 }
 
-fn listed(partitions: &[PartitionId]) -> String {
+fn list_ids(partitions: &[PartitionId]) -> String {
     if partitions.is_empty() {
         return "-".to_owned();
     }

@@ -15,7 +15,8 @@ pub struct Order {
 }
 
 impl Order {
-    /// Derives an order from the position of its event, because the events of the publisher have no content of interest.
+    /// Derives an order from the position of its event, because the events of the publisher have no content of
+    /// interest.
     pub fn of(partition: &str, sequence_number: i64) -> Self {
         Self { customer: format!("{partition}-{}", sequence_number % 3), amount: sequence_number + 1 }
     }
@@ -72,16 +73,18 @@ impl Database {
         Ok(position.flatten())
     }
 
-    /// Adds the orders to the totals and advances the position from before the first to the last event, both or neither.
-    /// The epoch rejects late commits of previous owners, the position those of an earlier start of the same owner.
+    /// Adds the orders to the totals and advances the position from before the first to the last event, both or
+    /// neither. The epoch rejects late commits of previous owners, the position those of an earlier start of the same
+    /// owner.
     pub fn commit(&mut self, partition: &str, epoch: i64, events: (i64, i64), orders: &[Order]) -> Result<Committed> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Without the check, every commit is accepted.
-        let (epoch, (first, last)) = if self.is_fenced { (epoch, events) } else { (i64::MAX, (i64::MAX, events.1)) };
+        let epoch = if self.is_fenced { epoch } else { i64::MAX };
+        let first = if self.is_fenced { events.0 } else { i64::MAX };
         let changed = transaction.execute(
             "UPDATE positions SET position = ?4
              WHERE partition_id = ?1 AND epoch <= ?2 AND (position IS NULL OR position < ?3)",
-            params![partition, epoch, first, last],
+            params![partition, epoch, first, events.1],
         )?;
         if changed == 0 {
             // Dropping the transaction rolls it back.
@@ -109,15 +112,14 @@ impl Database {
 
     pub fn totals(&self) -> Result<Vec<Total>> {
         let mut query = self.connection.prepare("SELECT customer, orders, amount FROM totals ORDER BY customer")?;
-        let rows =
-            query.query_map([], |row| Ok(Total { customer: row.get(0)?, orders: row.get(1)?, amount: row.get(2)? }))?;
-        rows.collect()
+        query
+            .query_map([], |row| Ok(Total { customer: row.get(0)?, orders: row.get(1)?, amount: row.get(2)? }))?
+            .collect()
     }
 
     /// Returns the position of each partition.
     pub fn positions(&self) -> Result<Vec<(String, i64)>> {
         let mut query = self.connection.prepare("SELECT partition_id, coalesce(position, -1) FROM positions")?;
-        let rows = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        rows.collect()
+        query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
     }
 }

@@ -29,23 +29,18 @@ pub struct Report {
 
 impl Report {
     pub fn new(workspace: &Workspace, database: &Database, last: &BTreeMap<String, i64>) -> Result<Self, Failure> {
-        let delivered = events(workspace, "delivered")?;
+        let delivered = read_journal(workspace, "delivered")?;
         let distinct: BTreeSet<_> = delivered.iter().map(|entry| (&entry.partition, entry.number)).collect();
-        let (expected, totals) = (expected(last), database.totals()?);
-        let orders_of = |totals: &[Total], customer: &str| {
-            totals.iter().find(|total| total.customer == customer).map_or(0, |total| total.orders)
-        };
-        let more = |these: &[Total], those: &[Total]| -> i64 {
-            these.iter().map(|total| (total.orders - orders_of(those, &total.customer)).max(0)).sum()
-        };
+        let expected = expect_totals(last);
+        let totals = database.totals()?;
         Ok(Self {
             published: last.values().map(|last| usize::try_from(last + 1).unwrap_or_default()).sum(),
             delivered: delivered.len(),
             delivered_again: delivered.len() - distinct.len(),
-            rejected: events(workspace, "rejected")?.len(),
+            rejected: read_journal(workspace, "rejected")?.len(),
             counted: totals.iter().map(|total| total.orders).sum(),
-            counted_twice: more(&totals, &expected),
-            lost: more(&expected, &totals),
+            counted_twice: count_surplus(&totals, &expected),
+            lost: count_surplus(&expected, &totals),
             amounts_match: totals == expected,
         })
     }
@@ -55,28 +50,38 @@ impl Report {
     }
 }
 
+/// Returns how many orders the first totals have that the second ones do not.
+fn count_surplus(totals: &[Total], others: &[Total]) -> i64 {
+    let surplus = totals.iter().map(|total| {
+        let other = others.iter().find(|other| other.customer == total.customer).map_or(0, |other| other.orders);
+        (total.orders - other).max(0)
+    });
+    surplus.sum()
+}
+
 /// Returns the totals if every event is counted once.
-fn expected(last: &BTreeMap<String, i64>) -> Vec<Total> {
+fn expect_totals(last: &BTreeMap<String, i64>) -> Vec<Total> {
     let mut totals = BTreeMap::<String, (i64, i64)>::new();
     for (partition, last) in last {
         for number in 0..=*last {
             let order = Order::of(partition, number);
             let (orders, amount) = totals.entry(order.customer).or_default();
-            (*orders, *amount) = (*orders + 1, *amount + order.amount);
+            *orders += 1;
+            *amount += order.amount;
         }
     }
     totals.into_iter().map(|(customer, (orders, amount))| Total { customer, orders, amount }).collect()
 }
 
-fn events(workspace: &Workspace, journal: &str) -> Result<Vec<Entry>, Failure> {
+fn read_journal(workspace: &Workspace, journal: &str) -> Result<Vec<Entry>, Failure> {
     let mut events = Vec::new();
     for line in fs::read_to_string(workspace.folder.join(journal))?.lines() {
         let [partition, first, last, owner] = line.split(' ').collect::<Vec<_>>()[..] else {
             return Err(format!("the journal {journal} has the line {line:?}").into());
         };
-        let (first, last): (i64, i64) = (first.parse()?, last.parse()?);
-        let entry = |number| Entry { owner: owner.to_owned(), partition: partition.to_owned(), number };
-        events.extend((first..=last).map(entry));
+        for number in first.parse()?..=last.parse()? {
+            events.push(Entry { owner: owner.to_owned(), partition: partition.to_owned(), number });
+        }
     }
     Ok(events)
 }
@@ -84,7 +89,7 @@ fn events(workspace: &Workspace, journal: &str) -> Result<Vec<Entry>, Failure> {
 /// Returns the last event of each partition that the worker got.
 pub fn last_delivered(workspace: &Workspace, owner: &str) -> Result<BTreeMap<String, i64>, Failure> {
     let mut last = BTreeMap::new();
-    for entry in events(workspace, "delivered")?.into_iter().filter(|entry| entry.owner == owner) {
+    for entry in read_journal(workspace, "delivered")?.into_iter().filter(|entry| entry.owner == owner) {
         let last = last.entry(entry.partition).or_insert(entry.number);
         *last = entry.number.max(*last);
     }

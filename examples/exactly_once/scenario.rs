@@ -39,7 +39,8 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     // A worker needs events to freeze at, however long the steps before take.
     let (end, batches) = watch::channel(u32::MAX);
     let publishing = tokio::spawn(publish(address, LOAD, batches));
-    let (mut first, mut second) = (scenario.start("worker-1")?, scenario.start("worker-2")?);
+    let mut first = scenario.start("worker-1")?;
+    let mut second = scenario.start("worker-2")?;
     scenario.freeze_and_wake(&first).await?;
     step("worker-2 is killed");
     second.0.kill()?;
@@ -74,7 +75,8 @@ struct Scenario {
 
 impl Scenario {
     async fn new(folder: PathBuf, azurite: &Azurite, hub: &EventHubEmulator, is_fenced: bool) -> Result<Self, Failure> {
-        let (storage, hub) = (azurite.connection_string(), hub.connection_string_with_port());
+        let storage = azurite.connection_string();
+        let hub = hub.connection_string_with_port();
         let observer = OwnerId::random()?;
         let container = format!("exactly-once-{observer}").to_lowercase();
         let records = AzureContainer::from_connection_string(&storage, &container)?;
@@ -82,8 +84,7 @@ impl Scenario {
         let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
         let store = GroupStore::connect(records, group, observer).await?;
         let workspace = Workspace { folder, container, storage, hub };
-        let database = Database::open(&workspace.database(), is_fenced)?;
-        Ok(Self { workspace, database, store, is_fenced })
+        Ok(Self { database: Database::open(&workspace.database(), is_fenced)?, workspace, store, is_fenced })
     }
 
     fn start(&self, owner: &str) -> Result<Worker, Failure> {

@@ -23,7 +23,7 @@ pub struct Totals {
 
 impl Totals {
     /// Runs a transaction on a thread that may block.
-    async fn database<T: Send + 'static>(
+    async fn run_transaction<T: Send + 'static>(
         &self,
         transaction: impl FnOnce(&mut Database) -> Result<T> + Send + 'static,
     ) -> Result<T, HandlerError> {
@@ -36,16 +36,18 @@ impl Totals {
 impl Handler<ReceivedEventData> for Totals {
     /// Called after every win of a partition, before the first event.
     async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
-        let (partition, epoch) = (start.partition_id().to_string(), start.epoch());
-        let position = self.database(move |database| database.begin_epoch(&partition, epoch)).await?;
+        let partition = start.partition_id().to_string();
+        let epoch = start.epoch();
+        let position = self.run_transaction(move |database| database.begin_epoch(&partition, epoch)).await?;
         Ok(position.map(StartPosition::AfterSequenceNumber))
     }
 
     /// Follows the processor if it cannot start at the position, for example because the event hub was created again.
     async fn started(&self, context: PartitionContext) {
         let Some(position) = context.started_elsewhere() else { return };
-        let (partition, epoch) = (context.partition_id().to_string(), context.epoch());
-        if let Err(error) = self.database(move |database| database.move_to(&partition, epoch, position)).await {
+        let partition = context.partition_id().to_string();
+        let epoch = context.epoch();
+        if let Err(error) = self.run_transaction(move |database| database.move_to(&partition, epoch, position)).await {
             tracing::error!(%error, "the position was not stored; commits may be rejected until the next start");
         }
     }
@@ -54,10 +56,13 @@ impl Handler<ReceivedEventData> for Totals {
         let partition = context.partition_id();
         let numbers = || events.iter().filter_map(ReceivedEventData::sequence_number);
         self.delivered.append(partition, numbers(), &self.owner)?;
-        let (Some(first), Some(last)) = (numbers().next(), numbers().last()) else { return Ok(()) };
+        let Some((first, last)) = numbers().next().zip(numbers().last()) else { return Ok(()) };
         let orders: Vec<_> = numbers().map(|number| Order::of(partition.as_str(), number)).collect();
-        let (partition, epoch) = (partition.clone(), context.epoch());
-        let (workspace, owner, rejected) = (self.workspace.clone(), self.owner.clone(), Arc::clone(&self.rejected));
+        let partition = partition.clone();
+        let epoch = context.epoch();
+        let workspace = self.workspace.clone();
+        let owner = self.owner.clone();
+        let rejected = Arc::clone(&self.rejected);
         let commit = move |database: &mut Database| {
             // The scenario freezes this process at the worst moment: the results are computed, and not written. The
             // transaction is tried in any case, even if the processor has stopped this call in the meantime.
@@ -72,7 +77,7 @@ impl Handler<ReceivedEventData> for Totals {
             }
             Ok(committed)
         };
-        match self.database(commit).await? {
+        match self.run_transaction(commit).await? {
             // The checkpoint follows the position, for the lag, scalers and tools. No result depends on it.
             Committed::Yes => events.iter().for_each(|event| context.checkpoint(event)),
             Committed::Fenced => return Err("a later start of the partition has begun, so nothing was written".into()),

@@ -25,8 +25,10 @@ pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
     let workspace = Workspace::from_environment()?;
     let group = ConsumerGroup::from_connection_string(&workspace.hub, "$Default")?;
     let container = AzureContainer::from_connection_string(&workspace.storage, &workspace.container)?;
-    let builder = GroupStore::builder(Arc::new(container), group.clone(), OwnerId::new(owner)?);
-    let store = builder.with_config(StoreConfig::default().with_lease_duration(LEASE_DURATION)).connect().await?;
+    let store = GroupStore::builder(Arc::new(container), group.clone(), OwnerId::new(owner)?)
+        .with_config(StoreConfig::default().with_lease_duration(LEASE_DURATION))
+        .connect()
+        .await?;
     let source = EventHubSource::from_connection_string(&group, workspace.hub.clone()).connect().await?;
     let handler = Totals {
         owner: owner.to_owned(),

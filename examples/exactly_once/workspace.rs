@@ -53,31 +53,31 @@ impl Workspace {
         Journal::open(&self.folder.join(name))
     }
 
-    fn request(&self, owner: &str) -> PathBuf {
+    fn request_file(&self, owner: &str) -> PathBuf {
         self.folder.join(format!("freeze-{owner}"))
     }
 
-    fn frozen(&self, owner: &str) -> PathBuf {
+    fn frozen_file(&self, owner: &str) -> PathBuf {
         self.folder.join(format!("frozen-{owner}"))
     }
 
     pub fn request_freeze(&self, owner: &str) -> std::io::Result<()> {
-        fs::write(self.request(owner), "")
+        fs::write(self.request_file(owner), "")
     }
 
     pub fn is_freeze_requested(&self, owner: &str) -> bool {
-        self.request(owner).exists()
+        self.request_file(owner).exists()
     }
 
     pub fn is_frozen(&self, owner: &str) -> bool {
-        self.frozen(owner).exists()
+        self.frozen_file(owner).exists()
     }
 
     /// Freezes this process. Returns after another process has woken it.
     #[expect(clippy::disallowed_methods, reason = "called on a thread that may block")]
     pub fn freeze(&self, owner: &str) {
         // Only one of several concurrent calls renames the request.
-        if fs::rename(self.request(owner), self.frozen(owner)).is_err() {
+        if fs::rename(self.request_file(owner), self.frozen_file(owner)).is_err() {
             return;
         }
         match kill_process(getpid(), Signal::STOP) {

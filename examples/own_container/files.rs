@@ -40,8 +40,8 @@ impl Folder {
     /// Runs one request at a time, over all processes, so that conditions hold. The number of a request is the ETag of
     /// what it writes. The time is that of the file system, because all instances must use one clock, and this is the
     /// closest to a server's.
-    pub(crate) fn request<T>(&self, apply: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
-        let (number, server_time, _lock) = lock(&self.path.with_extension("lock")).map_err(unknown_outcome)?;
+    pub(crate) fn run_request<T>(&self, apply: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
+        let (number, server_time, _lock) = lock_folder(&self.path.with_extension("lock")).map_err(unknown_outcome)?;
         let response = ResponseInfo::new(server_time, tokio::time::Instant::now());
         // Errors carry the time too.
         apply(&Request { folder: &self.path, number, response })
@@ -50,7 +50,7 @@ impl Folder {
 }
 
 /// Locks the folder until the returned file is dropped.
-fn lock(path: &Path) -> io::Result<(u64, OffsetDateTime, File)> {
+fn lock_folder(path: &Path) -> io::Result<(u64, OffsetDateTime, File)> {
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
     file.lock()?;
     let mut text = String::new();
@@ -78,18 +78,20 @@ impl Request<'_> {
     }
 
     fn check_folder(&self) -> Result<()> {
-        let missing = || Error::new(ErrorKind::ContainerNotFound, "the folder does not exist; create it");
-        self.folder.is_dir().then_some(()).ok_or_else(missing)
+        if self.folder.is_dir() {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::ContainerNotFound, "the folder does not exist; create it"))
     }
 
-    pub(crate) fn names(&self) -> Result<Vec<String>> {
+    pub(crate) fn list_names(&self) -> Result<Vec<String>> {
         self.check_folder()?;
-        let decoded = |file: fs::DirEntry| {
-            percent_decode_str(&file.file_name().to_string_lossy()).decode_utf8_lossy().into_owned()
-        };
         fs::read_dir(self.folder)
             .map_err(unknown_outcome)?
-            .map(|file| file.map(decoded).map_err(unknown_outcome))
+            .map(|file| {
+                let name = file.map_err(unknown_outcome)?.file_name();
+                Ok(percent_decode_str(&name.to_string_lossy()).decode_utf8_lossy().into_owned())
+            })
             .collect()
     }
 
@@ -108,13 +110,11 @@ impl Request<'_> {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error),
         };
-        let holds = match condition {
-            Condition::Create => found.is_none(),
-            Condition::IfMatch(etag) => found.as_ref() == Some(etag),
-        };
-        holds.then_some(()).ok_or_else(|| {
-            Error::new(ErrorKind::Conflict, format!("{name:?} does not meet the condition {condition:?}"))
-        })
+        match condition {
+            Condition::Create if found.is_none() => Ok(()),
+            Condition::IfMatch(etag) if found.as_ref() == Some(etag) => Ok(()),
+            _ => Err(Error::new(ErrorKind::Conflict, format!("{name:?} does not meet the condition {condition:?}"))),
+        }
     }
 
     pub(crate) fn store(&self, name: &str, metadata: Metadata) -> Result<ETag> {

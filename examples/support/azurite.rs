@@ -58,9 +58,12 @@ impl Azurite {
     /// Starts Azurite on a free port with additional options, for example `--oauth basic`, or `--location FOLDER` to
     /// keep the data on disk.
     pub(crate) async fn start_with(options: &[&str]) -> Result<Self> {
-        check_node().map_err(|error| format!("{error}, or {}", alternative()))?;
-        let installed = tokio::task::spawn_blocking(|| npm_ci(&folder())).await;
-        installed.map_err(|error| format!("failed to install Azurite: {error}"))??;
+        check_node().map_err(|error| {
+            format!("{error}, or set {ENDPOINT_VARIABLE} to a running Azurite, like http://127.0.0.1:10000/{ACCOUNT}")
+        })?;
+        tokio::task::spawn_blocking(|| npm_ci(&folder()))
+            .await
+            .map_err(|error| format!("failed to install Azurite: {error}"))??;
         Self::launch(options).await
     }
 
@@ -71,23 +74,25 @@ impl Azurite {
 
     /// Returns a connection string with the account key.
     pub(crate) fn connection_string(&self) -> String {
-        let endpoint = self.endpoint();
-        format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={endpoint}")
+        format!("AccountName={ACCOUNT};AccountKey={ACCOUNT_KEY};BlobEndpoint={}", self.endpoint())
     }
 
     async fn launch(options: &[&str]) -> Result<Self> {
         let log = NamedTempFile::new()
             .map_err(|error| format!("cannot create a temporary file for Azurite's output: {error}"))?;
-        let keeps_data = options.contains(&"--location");
-        let mut azurite = Self { endpoint: String::new(), process: Some(spawn(&log, options)?), keeps_data };
+        let mut azurite = Self {
+            endpoint: String::new(),
+            process: Some(spawn_azurite(&log, options)?),
+            keeps_data: options.contains(&"--location"),
+        };
         let started = Instant::now();
         loop {
-            let output = String::from_utf8_lossy(&read(log.path())?).into_owned();
+            let output = String::from_utf8_lossy(&read_file(log.path())?).into_owned();
             if let Some(address) = listening_address(&output) {
                 azurite.endpoint = format!("{address}/{ACCOUNT}");
                 return Ok(azurite);
             }
-            if azurite.has_ended() {
+            if matches!(azurite.process.as_mut().map(Child::try_wait), Some(Ok(Some(_)) | Err(_))) {
                 return Err(format!("Azurite ended at its start; its output: {output}"));
             }
             if started.elapsed() > START_TIMEOUT {
@@ -95,11 +100,6 @@ impl Azurite {
             }
             sleep(START_POLL).await;
         }
-    }
-
-    fn has_ended(&mut self) -> bool {
-        let status = self.process.as_mut().map(Child::try_wait);
-        matches!(status, Some(Ok(Some(_)) | Err(_)))
     }
 }
 
@@ -117,18 +117,19 @@ impl Drop for Azurite {
 }
 
 /// Starts Azurite on any free port. Only this process has the writing end of its standard input.
-fn spawn(log: &NamedTempFile, options: &[&str]) -> Result<Child> {
-    let spawned = log.reopen().and_then(|output| {
-        Command::new("node")
-            .args(["run.mjs", "127.0.0.1", "0"])
-            .args(options)
-            .current_dir(folder())
-            .stdin(Stdio::piped())
-            .stdout(output.try_clone()?)
-            .stderr(output)
-            .spawn()
-    });
-    spawned.map_err(|error| format!("cannot start Azurite: {error}"))
+fn spawn_azurite(log: &NamedTempFile, options: &[&str]) -> Result<Child> {
+    log.reopen()
+        .and_then(|output| {
+            Command::new("node")
+                .args(["run.mjs", "127.0.0.1", "0"])
+                .args(options)
+                .current_dir(folder())
+                .stdin(Stdio::piped())
+                .stdout(output.try_clone()?)
+                .stderr(output)
+                .spawn()
+        })
+        .map_err(|error| format!("cannot start Azurite: {error}"))
 }
 
 /// Finds the address in the line with which Azurite reports that it listens.
@@ -137,11 +138,7 @@ fn listening_address(output: &str) -> Option<&str> {
     rest.split_once('\n').map(|(address, _)| address.trim())
 }
 
-fn alternative() -> String {
-    format!("set {ENDPOINT_VARIABLE} to a running Azurite, like http://127.0.0.1:10000/{ACCOUNT}")
-}
-
-fn read(path: &Path) -> Result<Vec<u8>> {
+fn read_file(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 

@@ -11,9 +11,8 @@ pub(crate) fn npm_ci(folder: &Path) -> Result<(), String> {
     let lock_file = folder.join("package-lock.json");
     let wanted = fs::read(&lock_file).map_err(|error| format!("cannot read {}: {error}", lock_file.display()))?;
     let npm = if cfg!(windows) { "npm.cmd" } else { "npm" };
-    let installed =
-        once(&folder.join("node_modules"), &wanted, || run(Command::new(npm).arg("ci").current_dir(folder)));
-    installed.map_err(|error| format!("{error}; {}", remedy()))
+    once(&folder.join("node_modules"), &wanted, || run(Command::new(npm).arg("ci").current_dir(folder)))
+        .map_err(|error| format!("{error}; {}", remedy()))
 }
 
 /// Installs `wanted` into `target` by calling `install`, unless that has been done. Concurrent processes wait for each
@@ -42,10 +41,14 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
 
 /// Checks that Node.js is installed and new enough.
 pub(crate) fn check_node() -> Result<(), String> {
-    let output = Command::new("node").arg("--version").output();
-    let output = output.map_err(|error| format!("cannot run node ({error}): {}", remedy()))?;
+    let output = Command::new("node")
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("cannot run node ({error}): {}", remedy()))?;
+    // A version like `v20.1.2`.
     let version = String::from_utf8_lossy(&output.stdout);
-    if major_version(&version).is_some_and(|major| major >= OLDEST_NODE) {
+    let major = version.trim().strip_prefix('v').and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    if major.is_some_and(|major| major >= OLDEST_NODE) {
         return Ok(());
     }
     Err(format!("node {} is too old: {}", version.trim(), remedy()))
@@ -53,9 +56,4 @@ pub(crate) fn check_node() -> Result<(), String> {
 
 fn remedy() -> String {
     format!("install Node.js {OLDEST_NODE} or newer with npm")
-}
-
-/// Parses a version like `v20.1.2`.
-fn major_version(version: &str) -> Option<u32> {
-    version.trim().strip_prefix('v')?.split('.').next()?.parse().ok()
 }

@@ -46,8 +46,8 @@ pub(crate) async fn publish(
     // runtime, because the runtime would wait for it at its end.
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let published = runtime.map_err(Into::into);
-        let published = published.and_then(|runtime| runtime.block_on(publish_here(&address, load, &batches)));
+        let published =
+            runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(publish_here(&address, load, &batches)));
         // An error means that the caller does not wait any more.
         let _ = ended.send(published);
     });
@@ -55,7 +55,7 @@ pub(crate) async fn publish(
 }
 
 async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u32>) -> Result<BTreeMap<String, i64>> {
-    let mut producer = open(address).await?;
+    let mut producer = open_producer(address).await?;
     let partitions = timeout(TIMEOUT, producer.get_eventhub_properties()).await??.partition_ids;
     let started = Instant::now();
     let mut batch = 0;
@@ -63,10 +63,10 @@ async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u
         sleep_until(started + load.pace * batch).await;
         let partition = &partitions[batch as usize % partitions.len()];
         for attempt in 1.. {
-            match timeout(SEND_TIMEOUT, send(&producer, partition, load)).await {
+            match timeout(SEND_TIMEOUT, send_batch(&producer, partition, load)).await {
                 Ok(Ok(())) => break,
                 failed if attempt == ATTEMPTS => return Err(format!("batch {batch} cannot be sent: {failed:?}").into()),
-                _ => producer = open(address).await?,
+                _ => producer = open_producer(address).await?,
             }
         }
         batch += 1;
@@ -74,13 +74,13 @@ async fn publish_here(address: &Address, load: Load, batches: &watch::Receiver<u
     last_sequence_numbers(&producer, partitions).await
 }
 
-async fn open(address: &Address) -> Result<ProducerClient> {
+async fn open_producer(address: &Address) -> Result<ProducerClient> {
     let builder = ProducerClient::builder().with_custom_endpoint(address.endpoint.clone());
     let opening = builder.open_with_connection_string(&address.connection_string, None);
     Ok(timeout(TIMEOUT, opening).await??)
 }
 
-async fn send(producer: &ProducerClient, partition: &str, load: Load) -> Result<()> {
+async fn send_batch(producer: &ProducerClient, partition: &str, load: Load) -> Result<()> {
     let options = EventDataBatchOptions { partition_id: Some(partition.to_owned()), ..Default::default() };
     let batch = producer.create_batch(Some(options)).await?;
     for _ in 0..load.events_per_batch {

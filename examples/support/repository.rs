@@ -5,6 +5,5 @@ use std::path::{Path, PathBuf};
 /// Returns the folder of the repository. The package that is compiled may be in a folder below.
 pub(crate) fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = package.ancestors().find(|folder| folder.join("azurite").is_dir());
-    root.unwrap_or(package).to_owned()
+    package.ancestors().find(|folder| folder.join("azurite").is_dir()).unwrap_or(package).to_owned()
 }

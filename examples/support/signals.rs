@@ -20,7 +20,7 @@ pub(crate) fn asked_to_end() -> impl Future<Output = ()> {
     // A dedicated thread, so that the second signal also ends a program that hangs while it shuts down.
     thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build();
-        let handled = runtime.and_then(|runtime| runtime.block_on(handle(ready, request)));
+        let handled = runtime.and_then(|runtime| runtime.block_on(handle_signals(ready, request)));
         // Without a handler a signal ends the process immediately, which is safe.
         handled.unwrap_or_else(|error| eprintln!("signals are not handled: {error}"));
     });
@@ -33,7 +33,7 @@ pub(crate) fn asked_to_end() -> impl Future<Output = ()> {
     }
 }
 
-async fn handle(ready: mpsc::Sender<()>, request: oneshot::Sender<()>) -> io::Result<()> {
+async fn handle_signals(ready: mpsc::Sender<()>, request: oneshot::Sender<()>) -> io::Result<()> {
     let mut signals = Signals::new()?;
     // An error means that the caller has ended.
     let _ = ready.send(());

@@ -44,7 +44,7 @@ pub struct ExportedSpan {
     pub parent_span_id: String,
     pub name: String,
     pub kind: u8,
-    #[serde(default, deserialize_with = "attributes")]
+    #[serde(default, deserialize_with = "read_attributes")]
     pub attributes: BTreeMap<String, String>,
     #[serde(default)]
     pub links: Vec<Link>,
@@ -55,12 +55,12 @@ pub struct ExportedSpan {
 #[serde(rename_all = "camelCase")]
 pub struct Link {
     pub span_id: String,
-    #[serde(default, deserialize_with = "attributes")]
+    #[serde(default, deserialize_with = "read_attributes")]
     pub attributes: BTreeMap<String, String>,
 }
 
 /// Reads `[{"key": "a", "value": {"stringValue": "b"}}]`.
-fn attributes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+fn read_attributes<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     #[derive(Deserialize)]
     struct Attribute {
         key: String,
@@ -82,7 +82,7 @@ pub struct Collector {
 impl Collector {
     pub async fn start() -> std::io::Result<Self> {
         let received = Received::default();
-        let router = Router::new().route("/v1/traces", post(receive)).with_state(Arc::clone(&received));
+        let router = Router::new().route("/v1/traces", post(receive_spans)).with_state(Arc::clone(&received));
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -98,7 +98,7 @@ impl Collector {
     }
 }
 
-async fn receive(State(received): State<Received>, Json(export): Json<Export>) -> Json<Value> {
+async fn receive_spans(State(received): State<Received>, Json(export): Json<Export>) -> Json<Value> {
     let scopes = export.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
     received.lock().unwrap_or_else(PoisonError::into_inner).extend(scopes.flat_map(|scope| scope.spans));
     Json(json!({}))
@@ -130,14 +130,14 @@ impl fmt::Display for Collected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for root in self.0.iter().filter(|span| span.parent_span_id.is_empty()) {
             writeln!(f, "trace {}", root.trace_id)?;
-            self.write(f, root, 1)?;
+            self.write_tree(f, root, 1)?;
         }
         Ok(())
     }
 }
 
 impl Collected {
-    fn write(&self, f: &mut fmt::Formatter<'_>, span: &ExportedSpan, depth: usize) -> fmt::Result {
+    fn write_tree(&self, f: &mut fmt::Formatter<'_>, span: &ExportedSpan, depth: usize) -> fmt::Result {
         let kind = match span.kind {
             CLIENT => "client",
             PRODUCER => "producer",
@@ -156,7 +156,7 @@ impl Collected {
         }
         writeln!(f, "  [{}]", span.span_id)?;
         for child in self.0.iter().filter(|child| child.parent_span_id == span.span_id) {
-            self.write(f, child, depth + 1)?;
+            self.write_tree(f, child, depth + 1)?;
         }
         Ok(())
     }

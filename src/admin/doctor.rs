@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use super::group_description::{GroupDescription, GroupState, Member};
 use super::partition_description::{OwnershipState, PartitionDescription, RecordedPosition, Sdk};
@@ -217,63 +218,48 @@ impl Examination<'_> {
         let members = &self.group.members;
         let has_members = !members.is_empty();
         let waits = summary.lag.events.map_or(summary.state == GroupState::Dead, |events| events > 0);
-        let no_members = (!has_members && waits && summary.state != GroupState::Absent).then(|| {
-            let detail = format!("the group is {}, lag {}", summary.state, summary.lag);
-            Finding::new(Check::NoMembers, Vec::new(), detail)
-        });
-        let unowned = self.partitions_where(|partition| {
-            has_members && matches!(partition.state, OwnershipState::Unowned | OwnershipState::Released)
-        });
-        let expired = self.partitions_where(|partition| has_members && partition.state == OwnershipState::Expired);
         let sdks: BTreeSet<_> = members.iter().map(|member| member.sdk).collect();
-        let several_sdks = (sdks.len() > 1).then(|| {
-            let detail = format!("of other SDKs: {}", join_ids(members, |member| member.sdk == Sdk::Other));
-            Finding::new(Check::SeveralSdks, Vec::new(), detail)
-        });
         let idle = join_ids(members, |member| member.partitions.is_empty());
         let has_too_many = self.hub.is_some() && members.len() > self.group.partitions.len();
-        let idle_members = (has_too_many && !idle.is_empty())
-            .then(|| Finding::new(Check::IdleMembers, Vec::new(), format!("own nothing: {idle}")));
         let findings = [
-            no_members,
-            finding_about(Check::UnownedPartition, unowned, |count| format!("{count} without an owner")),
-            finding_about(Check::ExpiredOwner, expired, |count| format!("{count} whose owner did not renew in time")),
+            (!has_members && waits && summary.state != GroupState::Absent).then(|| {
+                let detail = format!("the group is {}, lag {}", summary.state, summary.lag);
+                Finding::new(Check::NoMembers, Vec::new(), detail)
+            }),
+            finding_about(
+                Check::UnownedPartition,
+                self.partitions_where(|partition| {
+                    has_members && matches!(partition.state, OwnershipState::Unowned | OwnershipState::Released)
+                }),
+                |count| format!("{count} without an owner"),
+            ),
+            finding_about(
+                Check::ExpiredOwner,
+                self.partitions_where(|partition| has_members && partition.state == OwnershipState::Expired),
+                |count| format!("{count} whose owner did not renew in time"),
+            ),
             finding_about(Check::TwoOwners, self.partitions_with_two_owners(), |count| {
                 format!("{count} with an owner in each letter case")
             }),
-            several_sdks,
-            idle_members,
+            (sdks.len() > 1).then(|| {
+                let others = join_ids(members, |member| member.sdk == Sdk::Other);
+                Finding::new(Check::SeveralSdks, Vec::new(), format!("of other SDKs: {others}"))
+            }),
+            (has_too_many && !idle.is_empty())
+                .then(|| Finding::new(Check::IdleMembers, Vec::new(), format!("own nothing: {idle}"))),
         ];
         findings.into_iter().flatten()
     }
 
     fn check_checkpoints(&self) -> impl Iterator<Item = Finding> {
-        // A start position is valid before the first event, too.
-        let expired = self.partitions_of_this_hub_where(|partition| {
-            let progress = partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.initial);
-            let number = progress.and_then(|checkpoint| checkpoint.position.sequence_number).filter(|it| *it >= 0);
-            number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| number.saturating_add(1) < hub.first)
-        });
-        let beyond_end = self.partitions_of_this_hub_where(|partition| {
-            let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
-            number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| {
-                number > hub.last.unwrap_or(-1) || (hub.last == Some(number) && is_of_another_event(partition))
-            })
-        });
-        let stuck = self.partitions_where(|partition| {
-            let waits = partition.lag.events.is_some_and(|events| events > 0);
-            let age = partition.checkpoint.as_ref().map(|checkpoint| self.group.taken_at - checkpoint.updated);
-            let is_old = age.is_some_and(|age| age > STUCK_AFTER) && !self.waits_for_a_new_event(partition);
-            partition.state == OwnershipState::Owned && waits && is_old
-        });
         let findings = [
             finding_about(Check::CheckpointOfFormerHub, self.partitions_where(is_of_former_hub), |count| {
                 format!("{count} whose checkpoint was written before the event hub was recreated")
             }),
-            finding_about(Check::ExpiredCheckpoint, expired, |count| {
+            finding_about(Check::ExpiredCheckpoint, self.partitions_of_this_hub_where(has_lost_events), |count| {
                 format!("{count} whose next events expired before they were processed")
             }),
-            finding_about(Check::CheckpointBeyondEnd, beyond_end, |count| {
+            finding_about(Check::CheckpointBeyondEnd, self.partitions_of_this_hub_where(is_beyond_end), |count| {
                 format!("{count} with a checkpoint after the last event")
             }),
             finding_about(Check::IncompleteCheckpoint, self.partitions_where(is_incomplete), |count| {
@@ -282,9 +268,11 @@ impl Examination<'_> {
                      fail"
                 )
             }),
-            finding_about(Check::StuckPartition, stuck, |count| {
-                format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60)
-            }),
+            finding_about(
+                Check::StuckPartition,
+                self.partitions_where(|partition| is_stuck(partition, self.group.taken_at)),
+                |count| format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60),
+            ),
         ];
         findings.into_iter().flatten()
     }
@@ -292,23 +280,24 @@ impl Examination<'_> {
     fn check_records(&self) -> impl Iterator<Item = Finding> {
         let mut orphans: Vec<_> = self.records.partitions_with_records().into_iter().collect();
         orphans.retain(|id| self.hub.is_some_and(|hub| hub.of(id).is_none()));
-        let orphans = finding_about(Check::OrphanRecord, orphans, |count| {
-            format!("{count} that the event hub does not have, but with records")
-        });
-        let other_case = self.group.group.other_name_case.then(|| {
-            let case = self.group.group.blob_name_case.other();
-            Finding::new(Check::OtherNameCase, Vec::new(), format!("records exist under {case} names, too"))
-        });
-        let malformed = self.records.malformed_records().filter(|malformed| !self.is_incomplete(&malformed.blob));
-        let malformed = malformed.map(|malformed| {
-            Finding::new(Check::MalformedRecord, Vec::new(), format!("{}: {}", malformed.blob, malformed.problem))
-        });
-        [orphans, other_case].into_iter().flatten().chain(malformed)
+        let findings = [
+            finding_about(Check::OrphanRecord, orphans, |count| {
+                format!("{count} that the event hub does not have, but with records")
+            }),
+            self.group.group.other_name_case.then(|| {
+                let case = self.group.group.blob_name_case.other();
+                Finding::new(Check::OtherNameCase, Vec::new(), format!("records exist under {case} names, too"))
+            }),
+        ];
+        let malformed = self.records.malformed_records().filter(|record| !self.is_incomplete_checkpoint(&record.blob));
+        findings.into_iter().flatten().chain(malformed.map(|record| {
+            Finding::new(Check::MalformedRecord, Vec::new(), format!("{}: {}", record.blob, record.problem))
+        }))
     }
 
     fn partitions_where(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
-        let found = self.group.partitions.iter().filter(|partition| wanted(partition));
-        found.map(|partition| partition.id.clone()).collect()
+        let partitions = self.group.partitions.iter();
+        partitions.filter(|partition| wanted(partition)).map(|partition| partition.id.clone()).collect()
     }
 
     /// Returns those whose checkpoint is a position in this event hub.
@@ -316,14 +305,8 @@ impl Examination<'_> {
         self.partitions_where(|partition| !is_of_former_hub(partition) && wanted(partition))
     }
 
-    /// Returns whether only the last event waits, and has arrived recently: events are rare, or it is being processed.
-    fn waits_for_a_new_event(&self, partition: &PartitionDescription) -> bool {
-        let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
-        partition.lag.events == Some(1) && last.is_some_and(|last| self.group.taken_at - last <= STUCK_AFTER)
-    }
-
     /// Returns whether this blob is a checkpoint that only lacks a number. That is a finding of its own.
-    fn is_incomplete(&self, blob: &str) -> bool {
+    fn is_incomplete_checkpoint(&self, blob: &str) -> bool {
         let partition = blob.rsplit_once("/checkpoint/").and_then(|(_, name)| PartitionId::new(name).ok());
         partition.and_then(|id| self.group.partition(&id)).is_some_and(is_incomplete)
     }
@@ -347,6 +330,26 @@ fn is_of_former_hub(partition: &PartitionDescription) -> bool {
     partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.of_former_hub)
 }
 
+/// Returns whether events expired that were not processed. A start position is valid before the first event, too.
+fn has_lost_events(partition: &PartitionDescription) -> bool {
+    let checkpoint = partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.initial);
+    checkpoint
+        .and_then(|checkpoint| checkpoint.position.sequence_number)
+        .filter(|number| *number >= 0)
+        .zip(partition.hub.as_ref())
+        .is_some_and(|(number, hub)| number.saturating_add(1) < hub.first)
+}
+
+/// Returns whether the checkpoint is after the last event, or has its number and the offset of another event.
+fn is_beyond_end(partition: &PartitionDescription) -> bool {
+    let Some(position) = partition.checkpoint.as_ref().map(|checkpoint| &checkpoint.position) else { return false };
+    let offsets = position.offset.as_deref().zip(partition.hub.as_ref().and_then(|hub| hub.last_offset.as_deref()));
+    let is_of_another_event = offsets.is_some_and(|(recorded, last)| names_another_event(recorded, last));
+    position.sequence_number.zip(partition.hub.as_ref()).is_some_and(|(number, hub)| {
+        number > hub.last.unwrap_or(-1) || (hub.last == Some(number) && is_of_another_event)
+    })
+}
+
 /// Returns whether the checkpoint has only one of the two numbers.
 fn is_incomplete(partition: &PartitionDescription) -> bool {
     partition.checkpoint.as_ref().is_some_and(|checkpoint| {
@@ -355,16 +358,19 @@ fn is_incomplete(partition: &PartitionDescription) -> bool {
     })
 }
 
-/// Returns whether the offset of the checkpoint is not that of the last event.
-fn is_of_another_event(partition: &PartitionDescription) -> bool {
-    let recorded = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.offset.as_deref());
-    let last = partition.hub.as_ref().and_then(|hub| hub.last_offset.as_deref());
-    recorded.zip(last).is_some_and(|(recorded, last)| names_another_event(recorded, last))
+/// Returns whether events wait and the checkpoint is old. If only the last event waits, and has arrived recently,
+/// events are rare, or it is being processed.
+fn is_stuck(partition: &PartitionDescription, now: OffsetDateTime) -> bool {
+    let waiting = partition.lag.events.unwrap_or_default();
+    let is_old = partition.checkpoint.as_ref().is_some_and(|checkpoint| now - checkpoint.updated > STUCK_AFTER);
+    let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
+    let waits_for_new_event = waiting == 1 && last.is_some_and(|last| now - last <= STUCK_AFTER);
+    partition.state == OwnershipState::Owned && waiting > 0 && is_old && !waits_for_new_event
 }
 
 fn join_ids(members: &[Member], is_selected: impl Fn(&Member) -> bool) -> String {
-    let selected = members.iter().filter(|member| is_selected(member));
-    selected.map(|member| member.id.as_str()).collect::<Vec<_>>().join(", ")
+    let ids: Vec<_> = members.iter().filter(|member| is_selected(member)).map(|member| member.id.as_str()).collect();
+    ids.join(", ")
 }
 
 /// Returns a finding, if it concerns any partition.

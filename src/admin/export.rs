@@ -1,7 +1,5 @@
 //! The checkpoints of a group as a document, to bring them back later or to another group.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
@@ -59,9 +57,15 @@ impl Export {
     /// Creates a document from positions, for example from a CSV file.
     #[must_use]
     pub fn new(positions: impl IntoIterator<Item = (PartitionId, RecordedPosition)>) -> Self {
-        let partitions =
-            positions.into_iter().map(|(id, position)| ExportedPartition { id, checkpoint: Some(position) });
-        Self { schema: Self::SCHEMA.to_owned(), taken_at: None, group: String::new(), partitions: partitions.collect() }
+        Self {
+            schema: Self::SCHEMA.to_owned(),
+            taken_at: None,
+            group: String::new(),
+            partitions: positions
+                .into_iter()
+                .map(|(id, position)| ExportedPartition { id, checkpoint: Some(position) })
+                .collect(),
+        }
     }
 }
 
@@ -83,9 +87,8 @@ impl From<&GroupDescription> for Export {
 
 impl From<Export> for ResetTarget {
     fn from(export: Export) -> Self {
-        let positions =
-            export.partitions.into_iter().filter_map(|partition| Some((partition.id, partition.checkpoint?)));
-        Self::Positions(positions.collect::<BTreeMap<_, _>>())
+        let partitions = export.partitions.into_iter();
+        Self::Positions(partitions.filter_map(|partition| Some((partition.id, partition.checkpoint?))).collect())
     }
 }
 

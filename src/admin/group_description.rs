@@ -153,32 +153,38 @@ impl Describer<'_> {
         let group = self.records.store.group();
         let checkpoints: BTreeMap<_, _> =
             self.records.checkpoints.records.iter().map(|checkpoint| (&checkpoint.partition, checkpoint)).collect();
-        let partitions = self.view.partitions.iter();
-        let partitions: Vec<_> = partitions
+        let partitions: Vec<_> = self
+            .view
+            .partitions
+            .iter()
             .map(|entry| self.describe_partition(entry, checkpoints.get(&entry.partition).copied()))
             .collect();
-        let members = self.members();
+        let members = self.live_members();
         // The sum is unknown if the lag of one partition is.
         let mut lags = partitions.iter().map(|partition| partition.lag.events);
         let events = lags.try_fold(0, |sum: u64, events| Some(sum.saturating_add(events?)));
-        let summary = GroupSummary {
-            namespace: group.namespace().to_owned(),
-            event_hub: group.event_hub().to_owned(),
-            consumer_group: group.name().to_owned(),
-            blob_name_case: self.records.store.name_case(),
-            state: self.group_state(&partitions, &members),
-            members: members.len(),
-            unowned: partitions.iter().filter(|partition| !partition.state.is_live()).count(),
-            lag: Lag { events, state: if events.is_some() { LagState::Known } else { LagState::Unknown } },
-            other_name_case: !self.records.other.is_empty(),
-        };
-        let schema = GroupDescription::SCHEMA;
-        GroupDescription { schema, taken_at: self.records.taken_at, group: summary, partitions, members }
+        GroupDescription {
+            schema: GroupDescription::SCHEMA,
+            taken_at: self.records.taken_at,
+            group: GroupSummary {
+                namespace: group.namespace().to_owned(),
+                event_hub: group.event_hub().to_owned(),
+                consumer_group: group.name().to_owned(),
+                blob_name_case: self.records.store.name_case(),
+                state: self.group_state(&partitions, &members),
+                members: members.len(),
+                unowned: partitions.iter().filter(|partition| !partition.state.is_live()).count(),
+                lag: Lag { events, state: if events.is_some() { LagState::Known } else { LagState::Unknown } },
+                other_name_case: !self.records.other.is_empty(),
+            },
+            partitions,
+            members,
+        }
     }
 
     /// Returns the live members: the owners of live records, and owners with a live heartbeat. An operator is not a
     /// member.
-    fn members(&self) -> Vec<Member> {
+    fn live_members(&self) -> Vec<Member> {
         let mut members = BTreeMap::<OwnerId, Member>::new();
         let survey = &self.records.survey;
         for seen in &survey.ownerships.records {
@@ -223,23 +229,23 @@ impl Describer<'_> {
     }
 
     fn group_state(&self, partitions: &[PartitionDescription], members: &[Member]) -> GroupState {
-        let has_record =
-            !self.records.partitions_with_records().is_empty() || !self.records.survey.heartbeats.records.is_empty();
-        let kinds: BTreeSet<_> = members.iter().map(|member| member.sdk).collect();
-        if !has_record && members.is_empty() {
-            GroupState::Absent
-        } else if members.is_empty() {
-            let crashed = partitions.iter().any(|partition| partition.state == OwnershipState::Expired);
-            if crashed { GroupState::Dead } else { GroupState::Empty }
-        } else if kinds.len() > 1 {
-            GroupState::Mixed
-        } else if !partitions.is_empty()
-            && partitions.iter().all(|it| matches!(it.state, OwnershipState::Owned | OwnershipState::Away))
-        {
-            GroupState::Stable
-        } else {
-            GroupState::Moving
+        if members.is_empty() {
+            let heartbeats = &self.records.survey.heartbeats.records;
+            return if self.records.partitions_with_records().is_empty() && heartbeats.is_empty() {
+                GroupState::Absent
+            } else if partitions.iter().any(|partition| partition.state == OwnershipState::Expired) {
+                GroupState::Dead
+            } else {
+                GroupState::Empty
+            };
         }
+        let sdks: BTreeSet<_> = members.iter().map(|member| member.sdk).collect();
+        if sdks.len() > 1 {
+            return GroupState::Mixed;
+        }
+        let is_stable = !partitions.is_empty()
+            && partitions.iter().all(|it| matches!(it.state, OwnershipState::Owned | OwnershipState::Away));
+        if is_stable { GroupState::Stable } else { GroupState::Moving }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What KEDA's scaler for Event Hubs counts for a group, with `checkpointStrategy: blobMetadata`: pure.
 //!
-//! The arithmetic follows `GetUnprocessedEventCountInPartition`, `calculateUnprocessedEvents`, `GetMetricsAndActivity` and
-//! `getTotalLagRelatedToPartitionAmount` of kedacore/keda `pkg/scalers/azure_eventhub_scaler.go`, of version 2.14 and
-//! later, with the default `stalePartitionInfoThreshold`.
+//! The arithmetic follows `GetUnprocessedEventCountInPartition`, `calculateUnprocessedEvents`, `GetMetricsAndActivity`
+//! and `getTotalLagRelatedToPartitionAmount` of kedacore/keda `pkg/scalers/azure_eventhub_scaler.go`, of version 2.14
+//! and later, with the default `stalePartitionInfoThreshold`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -110,14 +110,14 @@ impl KedaLag {
             KedaRecord::Unreadable => return Self { events: None, why: KedaReason::Unreadable },
             KedaRecord::Missing if first == last && last != 0 => (0, KedaReason::OneEventOrNone),
             KedaRecord::Missing => (last.wrapping_sub(first).wrapping_add(1), KedaReason::NoCheckpoint),
-            KedaRecord::Number(number) => after_checkpoint(first, last, number),
+            KedaRecord::Number(number) => count_after_checkpoint(first, last, number),
         };
         Self { events: Some(events), why }
     }
 }
 
 /// Counts as the scaler does, whose numbers wrap around on overflow.
-fn after_checkpoint(first: i64, last: i64, number: i64) -> (i64, KedaReason) {
+fn count_after_checkpoint(first: i64, last: i64, number: i64) -> (i64, KedaReason) {
     let (events, why) = if last < number {
         (i64::MAX.wrapping_sub(number).wrapping_add(last), KedaReason::WrapAround)
     } else if number.saturating_add(1) < first {
@@ -157,8 +157,7 @@ impl KedaScale {
         let metric = if sum / threshold > partitions { partitions.saturating_mul(threshold) } else { sum };
         let active = sum > 0;
         let wanted = metric.unsigned_abs().div_ceil(threshold.unsigned_abs());
-        let replicas = if active { wanted.clamp(1, max_replicas.max(1)) } else { 0 };
-        Self { metric, active, replicas }
+        Self { metric, active, replicas: if active { wanted.clamp(1, max_replicas.max(1)) } else { 0 } }
     }
 }
 
@@ -237,12 +236,11 @@ impl GroupRecords {
                 })
             })
             .collect();
-        let total = sum_counts(partitions.iter().map(|partition| partition.count.events));
-        KedaPoll { names, partitions, total }
+        KedaPoll { total: sum_counts(partitions.iter().map(|partition| partition.count.events)), names, partitions }
     }
 
-    /// Returns the checkpoints whose names KEDA reads. KEDA may read the checkpoints of a group
-    /// with capital letters instead, if their program writes lower-case names.
+    /// Returns the checkpoints whose names KEDA reads. KEDA may read the checkpoints of a group with capital letters
+    /// instead, if their program writes lower-case names.
     fn checkpoints_that_keda_finds(&self, names: &KedaNames) -> BTreeMap<&PartitionId, &Checkpoint> {
         let found: &[Checkpoint] = if names.finds_checkpoints {
             &self.checkpoints.records

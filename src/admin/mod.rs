@@ -1,7 +1,7 @@
 //! Administration of a consumer group from outside, for processors of any SDK.
 //!
-//! An [`Operator`] is not a member of the group: it processes nothing, and the members do not count it. A [`Reader`] only
-//! looks at the group.
+//! An [`Operator`] is not a member of the group: it processes nothing, and the members do not count it. A [`Reader`]
+//! only looks at the group.
 //!
 //! | call | does |
 //! |---|---|

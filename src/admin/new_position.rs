@@ -21,8 +21,8 @@ pub(super) enum NewPosition {
     Refuse(String),
 }
 
-/// Returns where a reset puts the checkpoint of a partition. The offset of a clamped position is not known yet. The effect
-/// is the one of a clamped position, or [`PlannedEffect::Move`].
+/// Returns where a reset puts the checkpoint of a partition. The offset of a clamped position is not known yet. The
+/// effect is the one of a clamped position, or [`PlannedEffect::Move`].
 pub(super) fn new_position_of(reset: &Reset, partition: &PartitionDescription) -> NewPosition {
     let current = partition.checkpoint.as_ref();
     if reset.keep_existing && current.is_some() {

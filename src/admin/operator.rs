@@ -65,8 +65,8 @@ struct DisplacedOwnership {
 }
 
 impl Operator {
-    /// Connects with the settings of a store. The operator ignores the owner id and
-    /// generates a unique one that begins with `operator-`.
+    /// Connects with the settings of a store. The operator ignores the owner id and generates a unique one that begins
+    /// with `operator-`.
     ///
     /// # Errors
     ///
@@ -81,8 +81,8 @@ impl Operator {
         &self.store.identity().owner
     }
 
-    /// Returns the letter case of the blob names that this operator does not use, if the group had records in it when the
-    /// operator connected.
+    /// Returns the letter case of the blob names that this operator does not use, if the group had records in it when
+    /// the operator connected.
     #[must_use]
     pub fn other_case_with_records(&self) -> Option<NameCase> {
         self.store.other_case_with_records()
@@ -120,20 +120,23 @@ impl Operator {
                 "partition {twice} has two new positions: pass one position per partition"
             )));
         }
-        let survey = OwnerRecords::read(&self.store).await?;
-        let resets = resets.into_iter().map(|(partition, position)| {
-            let survey = &survey;
-            async move {
-                let stop = pending().boxed().shared();
-                let order = ResetOrder { position, hub_created_at: None, expected: Expected::Any, stop };
-                let outcome = self.reset_one(survey, &partition, &order, options).await;
-                (partition, outcome)
-            }
+        let survey = &OwnerRecords::read(&self.store).await?;
+        let resets = resets.into_iter().map(|(partition, position)| async move {
+            let order = ResetOrder {
+                position,
+                hub_created_at: None,
+                expected: Expected::Any,
+                attempts: 1,
+                stop: pending().boxed().shared(),
+            };
+            let outcome = self.reset_one(survey, &partition, &order, options).await;
+            (partition, outcome)
         });
         Ok(join_all(resets).await)
     }
 
-    /// Resets one partition, by a listing of the group.
+    /// Resets one partition, by a listing of the group. Lists the group again if another owner claims the partition in
+    /// the meantime, as often as the order permits.
     pub(super) async fn reset_one(
         &self,
         first: &OwnerRecords,
@@ -141,12 +144,25 @@ impl Operator {
         order: &ResetOrder,
         options: &ResetOptions,
     ) -> ResetOutcome {
-        if order.stop.clone().now_or_never().is_some() {
-            return ResetOutcome::NotDone(NotDone::Stopped);
-        }
-        match self.take_over(first, partition, Purpose::Reset, options).await {
-            Ok(session) => session.reset(order).await,
-            Err(reason) => ResetOutcome::NotDone(reason),
+        let mut later = None;
+        let mut attempts_left = order.attempts;
+        loop {
+            if order.stop.clone().now_or_never().is_some() {
+                return ResetOutcome::NotDone(NotDone::Stopped);
+            }
+            let survey = later.as_ref().unwrap_or(first);
+            let outcome = match self.take_over(survey, partition, Purpose::Reset, options).await {
+                Ok(session) => session.reset(order).await,
+                Err(reason) => ResetOutcome::NotDone(reason),
+            };
+            attempts_left -= 1;
+            if attempts_left == 0 || !matches!(outcome, ResetOutcome::NotDone(NotDone::Lost { .. })) {
+                return outcome;
+            }
+            later = match OwnerRecords::read(&self.store).await {
+                Ok(survey) => Some(survey),
+                Err(_) => return outcome,
+            };
         }
     }
 
@@ -158,20 +174,17 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// The error of the storage, if the group could not be listed: nothing was written. The outcome of each partition is
-    /// in its own result.
+    /// The error of the storage, if the group could not be listed: nothing was written. The outcome of each partition
+    /// is in its own result.
     pub async fn release(
         &self,
         partitions: Vec<PartitionId>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, Result<(), NotDone>)>> {
-        let survey = OwnerRecords::read(&self.store).await?;
-        let releases = partitions.into_iter().map(|partition| {
-            let survey = &survey;
-            async move {
-                let released = self.release_one(survey, &partition, options).await;
-                (partition, released)
-            }
+        let survey = &OwnerRecords::read(&self.store).await?;
+        let releases = partitions.into_iter().map(|partition| async move {
+            let released = self.release_one(survey, &partition, options).await;
+            (partition, released)
         });
         Ok(join_all(releases).await)
     }
@@ -182,8 +195,7 @@ impl Operator {
         partition: &PartitionId,
         options: &ResetOptions,
     ) -> Result<(), NotDone> {
-        let is_recorded = survey.ownerships.records.iter().any(|seen| seen.partition == *partition);
-        if !is_recorded {
+        if survey.ownerships.records.iter().all(|seen| seen.partition != *partition) {
             // A claim would create a record, also of a partition that does not exist.
             return self.decide_takeover(survey, partition, options).map(drop);
         }
@@ -265,9 +277,9 @@ impl Operator {
         if found.is_none_or(|found| found.owner.as_ref() != Some(self.id())) {
             displaced.record = found.cloned();
         }
-        let settle = displaced.settle.then_some(options.settle);
         match self.claim_partition(survey, partition, takeover).await {
             ClaimOutcome::Won(lease) => {
+                let settle = displaced.settle.then_some(options.settle);
                 Ok(OperatorSession::new(self.store.clone(), lease, displaced.record.take(), settle))
             }
             ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
@@ -282,12 +294,10 @@ impl Operator {
         partition: &PartitionId,
         options: &ResetOptions,
     ) -> Result<Takeover, NotDone> {
-        let listed = survey.ownerships.records.iter().map(|seen| &seen.partition);
-        let partitions: BTreeSet<_> = listed.chain([partition]).cloned().collect();
-        let partitions: Vec<_> = partitions.into_iter().collect();
-        let view = survey.operator_view(&self.store, &partitions, self.store.lease_clock_now());
-        let allowed = Allowed { live: options.allow_live, foreign: options.allow_foreign };
-        takeover(&view, partition, allowed)
+        let partitions: BTreeSet<_> =
+            survey.ownerships.records.iter().map(|seen| &seen.partition).chain([partition]).cloned().collect();
+        let view = survey.operator_view(&self.store, &Vec::from_iter(partitions), self.store.lease_clock_now());
+        takeover(&view, partition, Allowed { live: options.allow_live, foreign: options.allow_foreign })
     }
 
     async fn claim_partition(
@@ -308,7 +318,6 @@ impl Operator {
                 Err(error) => return ClaimOutcome::Indeterminate(error),
             }
         }
-        let claim = Claim::over(&seen);
-        self.store.claim(&claim.with_handoff_to(takeover.return_to)).await
+        self.store.claim(&Claim::over(&seen).with_handoff_to(takeover.return_to)).await
     }
 }

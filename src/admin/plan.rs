@@ -31,6 +31,24 @@ pub struct Plan {
     pub(super) hub_created_at: Option<OffsetDateTime>,
 }
 
+impl Plan {
+    const SCHEMA: &'static str = "ehcp.plan/1";
+
+    /// Creates the plan of a reset, by what was read.
+    pub(super) fn new(reset: &Reset, hub_created_at: Option<OffsetDateTime>, mut changes: Vec<PlannedChange>) -> Self {
+        // With `keep_existing`, a checkpoint that its owner writes first stays.
+        for change in changes.iter_mut().filter(|_| reset.keep_existing) {
+            change.may_advance = false;
+        }
+        Self { schema: Self::SCHEMA, changes, hub_created_at }
+    }
+
+    /// Returns the changes that would write something.
+    pub fn writes(&self) -> impl Iterator<Item = &PlannedChange> {
+        self.changes.iter().filter(|change| change.effect.writes())
+    }
+}
+
 /// What a reset would change in one partition.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -54,6 +72,15 @@ pub struct PlannedChange {
     /// Whether its owner may advance the checkpoint before it is set.
     #[serde(skip)]
     pub(super) may_advance: bool,
+}
+
+impl PlannedChange {
+    pub(super) fn expected_checkpoint(&self) -> Expected {
+        Expected::Planned {
+            from: self.from.clone(),
+            by: self.owner.as_ref().filter(|_| self.may_advance).map(|owner| (owner.id.clone(), owner.epoch)),
+        }
+    }
 }
 
 /// What a reset would do to one checkpoint.
@@ -99,24 +126,6 @@ impl PlannedEffect {
     }
 }
 
-impl Plan {
-    const SCHEMA: &'static str = "ehcp.plan/1";
-
-    /// Creates the plan of a reset, by what was read.
-    pub(super) fn new(reset: &Reset, hub_created_at: Option<OffsetDateTime>, mut changes: Vec<PlannedChange>) -> Self {
-        // With `keep_existing`, a checkpoint that its owner writes first stays.
-        for change in changes.iter_mut().filter(|_| reset.keep_existing) {
-            change.may_advance = false;
-        }
-        Self { schema: Self::SCHEMA, changes, hub_created_at }
-    }
-
-    /// Returns the changes that would write something.
-    pub fn writes(&self) -> impl Iterator<Item = &PlannedChange> {
-        self.changes.iter().filter(|change| change.effect.writes())
-    }
-}
-
 /// What a checkpoint must be when it is reset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
@@ -151,13 +160,6 @@ impl Expected {
     }
 }
 
-impl PlannedChange {
-    pub(super) fn expected_checkpoint(&self) -> Expected {
-        let by = self.owner.as_ref().filter(|_| self.may_advance).map(|owner| (owner.id.clone(), owner.epoch));
-        Expected::Planned { from: self.from.clone(), by }
-    }
-}
-
 /// Returns the change of a checkpoint to a position that was found. `effect` is the effect of the search for it.
 pub(super) fn plan_reset(partition: &PartitionDescription, to: Position, effect: PlannedEffect) -> PlannedChange {
     let unchanged = without_change(partition);
@@ -186,8 +188,13 @@ pub(super) fn plan_reset(partition: &PartitionDescription, to: Position, effect:
         }
         effect => (effect, clamped),
     };
-    let delta = from.sequence_number.map(|from| to.sequence_number.saturating_sub(from));
-    PlannedChange { to: Some(to), delta, effect, why, ..unchanged }
+    PlannedChange {
+        delta: from.sequence_number.map(|from| to.sequence_number.saturating_sub(from)),
+        to: Some(to),
+        effect,
+        why,
+        ..unchanged
+    }
 }
 
 /// Returns whether processing would continue elsewhere after a record with the same number and this offset. That is so

@@ -11,7 +11,7 @@ use super::operator::Operator;
 use super::partition_description::PartitionDescription;
 use super::plan::{NO_SUCH_PARTITION, Plan, PlannedChange, plan_no_change, plan_refusal, plan_reset};
 use super::records::{HubRanges, OwnerRecords};
-use super::reset::{NotDone, Reset, ResetOptions, ResetOutcome, ResetTarget};
+use super::reset::{Reset, ResetOptions, ResetOutcome, ResetTarget};
 use super::session::ResetOrder;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -39,12 +39,11 @@ impl Operator {
     /// - [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the broker rejects a receiver: read for another group.
     /// - Otherwise the error of the storage or of the source.
     pub async fn plan(&self, source: &impl EventSource, reset: &Reset) -> Result<Plan> {
-        let starts: Vec<_> = match &reset.target {
-            ResetTarget::Start(start) => vec![start],
-            ResetTarget::Starts(starts) => starts.values().collect(),
-            _ => Vec::new(),
-        };
-        starts.into_iter().try_for_each(|start| start.check_time("the position"))?;
+        match &reset.target {
+            ResetTarget::Start(start) => start.check_time("the position")?,
+            ResetTarget::Starts(starts) => starts.values().try_for_each(|start| start.check_time("the position"))?,
+            _ => {}
+        }
         let records = self.read().await?;
         let hub = HubRanges::read(source).await?;
         let group = records.describe(Some(&hub));
@@ -67,8 +66,7 @@ impl Operator {
     /// [`ErrorKind::InvalidArgument`](crate::ErrorKind::InvalidArgument) if a partition has no record and no new
     /// position: correct the request. Otherwise the error of the storage.
     pub async fn plan_without_hub(&self, reset: &Reset) -> Result<Plan> {
-        let records = self.read().await?;
-        let group = records.describe_with(None, &reset.partitions_with_position());
+        let group = self.read().await?.describe_with(None, &reset.partitions_with_position());
         let changes =
             select_partitions(reset, &group)?.into_iter().map(|partition| match new_position_of(reset, partition) {
                 NewPosition::At(position, effect) => plan_reset(partition, position, effect),
@@ -109,10 +107,12 @@ impl Plan {
                 position: change.to.clone()?,
                 hub_created_at: self.hub_created_at,
                 expected: change.expected_checkpoint(),
+                attempts: MAX_RESETS,
                 stop: stop.clone(),
             };
             let survey = Arc::clone(&survey);
-            Some(async move { (&change.partition, reset_repeatedly(operator, &survey, change, &order, options).await) })
+            let partition = &change.partition;
+            Some(async move { (partition, operator.reset_one(&survey, partition, &order, options).await) })
         });
         Ok(resets.collect::<FuturesUnordered<_>>())
     }
@@ -172,22 +172,4 @@ async fn plan_partition(
     let position = resolve_start(source, &partition.id, &start, properties, NO_EPOCH).await?;
     let effect = effect_of_search(&start, &position, effect);
     Ok(plan_reset(partition, format.to_recordable(position), effect))
-}
-
-async fn reset_repeatedly(
-    operator: &Operator,
-    survey: &OwnerRecords,
-    change: &PlannedChange,
-    order: &ResetOrder,
-    options: &ResetOptions,
-) -> ResetOutcome {
-    let mut outcome = operator.reset_one(survey, &change.partition, order, options).await;
-    for _ in 1..MAX_RESETS {
-        if !matches!(outcome, ResetOutcome::NotDone(NotDone::Lost { .. })) {
-            break;
-        }
-        let Ok(survey) = OwnerRecords::read(operator.store()).await else { break };
-        outcome = operator.reset_one(&survey, &change.partition, order, options).await;
-    }
-    outcome
 }

@@ -37,8 +37,8 @@ pub struct DeletableRecord {
 
 /// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
-/// Other than an [`Operator`](super::Operator), it can connect to a group that has live owners under both name cases, if
-/// the settings say which one to look at. So it can delete what is left in a case that is not used anymore.
+/// Other than an [`Operator`](super::Operator), it can connect to a group that has live owners under both name cases,
+/// if the settings say which one to look at. So it can delete what is left in a case that is not used anymore.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) store: GroupStore,
@@ -109,8 +109,8 @@ impl Reader {
         Ok(found)
     }
 
-    /// Deletes a record, if it was not written since it was listed. A live record is deleted, too: its owner writes
-    /// it again, or loses the partition.
+    /// Deletes a record, if it was not written since it was listed. A live record is deleted, too: its owner writes it
+    /// again, or loses the partition.
     ///
     /// # Errors
     ///
@@ -122,17 +122,17 @@ impl Reader {
 }
 
 /// Lists the groups that have records in a container, below a prefix of their names. Their names are written as in the
-/// names of their blobs: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs that are no
-/// records are ignored. The listing may take as long as the timeout; one of a container with many blobs has many pages.
+/// names of their blobs: use [`BlobNameCase::Verbatim`](crate::store::BlobNameCase::Verbatim) to connect to them. Blobs
+/// that are no records are ignored. The listing may take as long as the timeout; one of a container with many blobs has
+/// many pages.
 ///
 /// # Errors
 ///
 /// The error of the storage.
 pub async fn list_groups(container: &dyn BlobContainer, prefix: &str, timeout: Duration) -> Result<Vec<ConsumerGroup>> {
     let listing = limit_request(timeout, "list", container.list(prefix)).await?;
-    let groups = listing.blobs.iter().filter_map(|blob| group_of(&blob.name));
+    let groups: BTreeSet<_> = listing.blobs.iter().filter_map(|blob| group_of(&blob.name)).collect();
     Ok(groups
-        .collect::<BTreeSet<_>>()
         .into_iter()
         .filter_map(|(namespace, event_hub, name)| ConsumerGroup::new(namespace, event_hub, name).ok())
         .collect())
@@ -140,14 +140,9 @@ pub async fn list_groups(container: &dyn BlobContainer, prefix: &str, timeout: D
 
 /// Returns the names of the group that a blob belongs to.
 fn group_of(blob: &str) -> Option<(&str, &str, &str)> {
-    let mut segments = blob.split('/');
-    let namespace = segments.next()?;
-    let event_hub = segments.next()?;
-    let name = segments.next()?;
-    let kind = segments.next()?;
-    let id = segments.next()?;
+    let [namespace, event_hub, name, kind, id] = blob.split('/').collect::<Vec<_>>()[..] else { return None };
     let is_record = ["ownership", "checkpoint", "heartbeat"].contains(&kind) && !id.is_empty();
-    (is_record && segments.next().is_none()).then_some((namespace, event_hub, name))
+    is_record.then_some((namespace, event_hub, name))
 }
 
 #[cfg(test)]

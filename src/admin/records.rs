@@ -18,24 +18,9 @@ pub(super) struct OwnerRecords {
     pub(super) heartbeats: Listing<Heartbeat>,
 }
 
-/// All records of a group, read at about the same time by [`Operator::read`](super::Operator::read).
-#[derive(Debug)]
-pub struct GroupRecords {
-    pub(super) store: GroupStore,
-    pub(super) survey: OwnerRecords,
-    pub(super) checkpoints: Listing<Checkpoint>,
-    /// The records in the other name case.
-    pub(super) other: Records,
-    /// When they were read.
-    pub(super) read_at: Moment,
-    pub(super) taken_at: OffsetDateTime,
-}
-
 impl OwnerRecords {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
-        let ownerships = store.list_ownerships().await?;
-        let heartbeats = store.list_heartbeats().await?;
-        Ok(Self { ownerships, heartbeats })
+        Ok(Self { ownerships: store.list_ownerships().await?, heartbeats: store.list_heartbeats().await? })
     }
 
     /// Returns the group as an operator sees it at this moment.
@@ -51,13 +36,31 @@ impl OwnerRecords {
     }
 }
 
+/// All records of a group, read at about the same time by [`Operator::read`](super::Operator::read).
+#[derive(Debug)]
+pub struct GroupRecords {
+    pub(super) store: GroupStore,
+    pub(super) survey: OwnerRecords,
+    pub(super) checkpoints: Listing<Checkpoint>,
+    /// The records in the other name case.
+    pub(super) other: Records,
+    /// When they were read.
+    pub(super) read_at: Moment,
+    pub(super) taken_at: OffsetDateTime,
+}
+
 impl GroupRecords {
     pub(super) async fn read(store: &GroupStore) -> Result<Self> {
         let other = store.list_other_records().await?;
         let Records { ownerships, checkpoints, heartbeats } = store.list_records().await?;
-        let survey = OwnerRecords { ownerships, heartbeats };
-        let read_at = store.lease_clock_now();
-        Ok(Self { store: store.clone(), survey, checkpoints, other, read_at, taken_at: store.server_time() })
+        Ok(Self {
+            store: store.clone(),
+            survey: OwnerRecords { ownerships, heartbeats },
+            checkpoints,
+            other,
+            read_at: store.lease_clock_now(),
+            taken_at: store.server_time(),
+        })
     }
 
     /// Returns whether there is any record of the group under names in this letter case.
@@ -70,14 +73,14 @@ impl GroupRecords {
 
     /// Returns the partitions that have a record in this name case.
     pub(super) fn partitions_with_records(&self) -> BTreeSet<PartitionId> {
-        let of_ownerships = self.survey.ownerships.records.iter().map(|seen| &seen.partition);
-        of_ownerships.chain(self.checkpoints.records.iter().map(|seen| &seen.partition)).cloned().collect()
+        let ownerships = self.survey.ownerships.records.iter();
+        let checkpoints = self.checkpoints.records.iter();
+        ownerships.map(|seen| &seen.partition).chain(checkpoints.map(|seen| &seen.partition)).cloned().collect()
     }
 
     pub(super) fn malformed_records(&self) -> impl Iterator<Item = &MalformedRecord> {
         let Self { survey, checkpoints, .. } = self;
-        let lists = [&survey.ownerships.malformed, &survey.heartbeats.malformed, &checkpoints.malformed];
-        lists.into_iter().flatten()
+        [&survey.ownerships.malformed, &survey.heartbeats.malformed, &checkpoints.malformed].into_iter().flatten()
     }
 }
 
@@ -98,12 +101,13 @@ impl HubRanges {
     /// The first error of the source.
     pub async fn read(source: &impl EventSource) -> Result<Self> {
         let hub = guard_request(source.event_hub_properties()).await?;
-        let read = hub.partitions.into_iter().map(|partition| async move {
+        let reads = hub.partitions.into_iter().map(|partition| async move {
             let properties = guard_request(source.partition_properties(&partition)).await?;
             Ok((partition, properties))
         });
-        let created_at = hub.created_at.map(whole_seconds);
-        try_join_all(read).await.map(|read| Self { created_at, ranges: read.into_iter().collect() })
+        try_join_all(reads)
+            .await
+            .map(|ranges| Self { created_at: hub.created_at.map(whole_seconds), ranges: ranges.into_iter().collect() })
     }
 
     /// Sets when the event hub was created; see

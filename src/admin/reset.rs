@@ -58,15 +58,15 @@ impl Reset {
     }
 
     /// Sets whether a position outside of the partition's range is moved to its nearest end. Default true. If false,
-    /// such a position is written as it is. It must then have both numbers, as in
-    /// [`ResetTarget::Positions`].
+    /// such a position is written as it is. It must then have both numbers, as in [`ResetTarget::Positions`].
     pub fn with_clamped(mut self, clamped: bool) -> Self {
         self.clamped = clamped;
         self
     }
 
-    /// Sets when the positions of [`ResetTarget::Positions`] were recorded, as [`Export::taken_at`](super::Export) says.
-    /// If the event hub was created later, they mean nothing in it, and [`plan`](super::Operator::plan) refuses them.
+    /// Sets when the positions of [`ResetTarget::Positions`] were recorded, as [`Export::taken_at`](super::Export)
+    /// says. If the event hub was created later, they mean nothing in it, and [`plan`](super::Operator::plan) refuses
+    /// them.
     pub fn with_recorded_at(mut self, time: OffsetDateTime) -> Self {
         self.recorded_at = Some(time);
         self
@@ -135,8 +135,8 @@ impl ResetOptions {
 pub enum ResetOutcome {
     /// The checkpoint is at the new position, and the partition was released: its next owner starts exactly there,
     /// unless the partition is reset again. With owners of other SDKs in the group the guarantee is weaker: none of
-    /// them wrote the checkpoint while the operator [waited](ResetOptions::settle), but one whose handler takes
-    /// longer may write it later.
+    /// them wrote the checkpoint while the operator [waited](ResetOptions::settle), but one whose handler takes longer
+    /// may write it later.
     Done,
     /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
     /// it. If the storage failed, also at the release, the partition may have no owner until the operator's lease
@@ -175,8 +175,8 @@ pub enum NotDone {
         /// One of these owners.
         owner: OwnerId,
     },
-    /// An owner of this crate has the partition, and the options do not permit to take it over. Stop the owner first, or
-    /// see [`ResetOptions::allow_live`].
+    /// An owner of this crate has the partition, and the options do not permit to take it over. Stop the owner first,
+    /// or see [`ResetOptions::allow_live`].
     Live {
         /// The owner.
         owner: OwnerId,

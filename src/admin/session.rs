@@ -18,9 +18,6 @@ use crate::store::{AdoptOutcome, ClaimOutcome, GroupStore, Lease, ReleaseOutcome
 /// How many times the position, or the release, is tried.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Ends when the operator should write no further positions.
-pub(super) type Stop = Shared<BoxFuture<'static, ()>>;
-
 /// A position to write.
 pub(super) struct ResetOrder {
     pub(super) position: Position,
@@ -28,7 +25,11 @@ pub(super) struct ResetOrder {
     pub(super) hub_created_at: Option<OffsetDateTime>,
     /// What the checkpoint must be.
     pub(super) expected: Expected,
-    pub(super) stop: Stop,
+    /// How many times the partition is reset if another owner claims it in the meantime, as processors of other SDKs
+    /// do.
+    pub(super) attempts: u32,
+    /// Ends when the operator should write no further positions.
+    pub(super) stop: Shared<BoxFuture<'static, ()>>,
 }
 
 /// A partition that the operator owns.
@@ -63,8 +64,16 @@ impl OperatorSession {
         Self { store, lease, displaced, settle, indeterminate: false }
     }
 
+    /// Writes the position and releases the partition, each again after a conflict or without a response.
     pub(super) async fn reset(mut self, order: &ResetOrder) -> ResetOutcome {
-        let failure = match self.reset_checkpoint(order).await {
+        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
+        let written = loop {
+            match self.write_position(order).await {
+                Err(ResetFailure::Failed(error)) if retries.try_again_after(&error).await => {}
+                written => break written,
+            }
+        };
+        let failure = match written {
             // The reset is done only if the release was written, too.
             Ok(()) => {
                 return match self.release_partition().await {
@@ -94,24 +103,20 @@ impl OperatorSession {
         }
     }
 
-    /// Adopts and writes, again after a conflict or without a response.
-    async fn reset_checkpoint(&mut self, order: &ResetOrder) -> Result<(), ResetFailure> {
-        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
-        loop {
-            match self.reset_checkpoint_once(order).await {
-                Err(ResetFailure::Failed(error)) if retries.try_again_after(&error).await => {}
-                settled => return settled,
-            }
-        }
-    }
-
-    async fn reset_checkpoint_once(&mut self, order: &ResetOrder) -> Result<(), ResetFailure> {
+    /// Adopts the partition, waits for other SDKs, and writes the position. Fails if the checkpoint is not the expected
+    /// one.
+    async fn write_position(&mut self, order: &ResetOrder) -> Result<(), ResetFailure> {
         let mut adoption = match self.store.adopt(self.lease.partition(), self.lease.epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adoption)) => adoption,
             Ok(AdoptOutcome::Lost { by }) => return Err(ResetFailure::Lost { by }),
             Err(error) => return Err(ResetFailure::Failed(error)),
         };
-        self.refuse_unexpected(order, adoption.record())?;
+        let found = adoption.record();
+        // An earlier attempt may have written the new position.
+        let is_written = self.indeterminate && is_at(found, &order.position);
+        if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
+            return Err(ResetFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
+        }
         if let Some(settle) = self.settle
             && let Either::Left((held, _)) = select(Box::pin(self.hold_partition(settle)), order.stop.clone()).await
         {
@@ -125,15 +130,6 @@ impl OperatorSession {
             self.indeterminate |= may_be_applied(&error);
             ResetFailure::Failed(error)
         })
-    }
-
-    /// Fails if the checkpoint is not the expected one. An earlier attempt may have written the new position.
-    fn refuse_unexpected(&self, order: &ResetOrder, found: &CheckpointRecord) -> Result<(), ResetFailure> {
-        let is_written = self.indeterminate && is_at(found, &order.position);
-        if is_written || order.expected.may_replace(found, self.displaced.as_ref()) {
-            return Ok(());
-        }
-        Err(ResetFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }))
     }
 
     /// Keeps the partition for this long. If another SDK writes a checkpoint in the meantime, the write that follows
@@ -191,8 +187,11 @@ pub(super) struct Retries {
 
 impl Retries {
     pub(super) fn new(store: &GroupStore, attempts: u32) -> Self {
-        let backoff = CountingBackoff::new(store.request_timeout() / 16, store.lease_durations().own / 6);
-        Self { store: store.clone(), backoff, left: attempts - 1 }
+        Self {
+            store: store.clone(),
+            backoff: CountingBackoff::new(store.request_timeout() / 16, store.lease_durations().own / 6),
+            left: attempts - 1,
+        }
     }
 
     /// Returns whether there is another attempt.
@@ -205,8 +204,7 @@ impl Retries {
     /// Waits until the next attempt, at least as long as the storage asks for. Returns false if there is none, or if
     /// the same request would fail again.
     pub(super) async fn try_again_after(&mut self, error: &Error) -> bool {
-        let may_pass = error.may_pass() || error.kind() == ErrorKind::Conflict;
-        let goes_on = may_pass && self.try_again();
+        let goes_on = (error.may_pass() || error.kind() == ErrorKind::Conflict) && self.try_again();
         if goes_on {
             sleep(self.store.wait_after_error(error, &mut self.backoff)).await;
         }

@@ -34,9 +34,8 @@ pub struct Allowed {
 /// The reason why the operator must leave the partition alone.
 pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> Result<Takeover, NotDone> {
     let record = view.record_of(partition);
-    let entry = view.partitions.iter().find(|entry| entry.partition == *partition);
-    let free = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
-    let entry = entry.unwrap_or(&free);
+    let unowned = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
+    let entry = view.partitions.iter().find(|entry| entry.partition == *partition).unwrap_or(&unowned);
     if let PartitionOwner::Other(operator) = &entry.owner
         && entry.is_owned_by_operator()
     {
@@ -54,16 +53,16 @@ pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> R
     let is_expired = matches!(entry.owner, PartitionOwner::Expired(_));
     // An earlier operator may have crashed during its work, or this one failed.
     let is_remnant = is_expired || entry.owner == PartitionOwner::Reclaimable;
-    let inherited = record.filter(|seen| is_remnant && seen.record.operator.is_some());
-    let return_to = match inherited {
+    let return_to = match record.filter(|seen| is_remnant && seen.record.operator.is_some()) {
         Some(seen) => seen.record.handoff_to.clone(),
         None => entry.counts_for(&view.me).cloned(),
     };
     let displaces_foreign = record.is_some_and(|seen| seen.record.owner.is_some() && seen.record.incarnation.is_none());
     // The record of an earlier operator does not show which SDK its owner before that uses.
-    let operated = record.filter(|seen| seen.record.operator.is_some());
-    let before = operated.and_then(|seen| seen.record.handoff_to.as_ref());
-    let may_be_foreign = before.is_some_and(|owner| !is_of_this_crate(view, owner));
+    let may_be_foreign = record
+        .filter(|seen| seen.record.operator.is_some())
+        .and_then(|seen| seen.record.handoff_to.as_ref())
+        .is_some_and(|owner| !is_of_this_crate(view, owner));
     Ok(Takeover {
         over: record.cloned(),
         // An id that only another SDK could write cannot be named: its owner claims like any other.
@@ -82,9 +81,14 @@ fn is_of_this_crate(view: &View<'_>, owner: &OwnerId) -> bool {
 
 /// Returns a live owner of another SDK.
 fn foreign_owner<'a>(view: &View<'a>) -> Option<&'a OwnerId> {
-    let live = view.partitions.iter().filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)));
-    let mut records = live.filter_map(|entry| view.record_of(&entry.partition));
-    records.find(|seen| seen.record.incarnation.is_none())?.record.owner.as_ref()
+    view.partitions
+        .iter()
+        .filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)))
+        .filter_map(|entry| view.record_of(&entry.partition))
+        .find(|seen| seen.record.incarnation.is_none())?
+        .record
+        .owner
+        .as_ref()
 }
 
 #[cfg(test)]
@@ -123,12 +127,12 @@ mod tests {
 
     /// Returns what is decided about partition 0.
     fn decided(listing: &[Ownership], foreign: bool) -> Result<Takeover, NotDone> {
-        let (me, running) = (Identity::new(owner("operator-9"), incarnation()), BTreeSet::new());
+        let me = Identity::new(owner("operator-9"), incarnation());
         let lease_duration = Duration::from_secs(60);
         let observer = Observer {
             this: &me,
             lease_durations: LeaseDurations::new(lease_duration, 3 * lease_duration),
-            running: &running,
+            running: &BTreeSet::new(),
             heartbeats: &[],
             outage_ended: None,
         };
@@ -185,7 +189,8 @@ mod tests {
 
     #[test]
     fn own_remnants_are_returned_to_the_same_owner() {
-        let (me, to) = (owner("operator-9"), Some(owner("a")));
+        let me = owner("operator-9");
+        let to = Some(owner("a"));
         let left = OwnershipRecord { operator: Some(me.clone()), handoff_to: to.clone(), ..owned(me.as_str()) };
         for age in [0, 100] {
             assert_eq!(returned_to(left.clone(), age), to);

@@ -1,9 +1,9 @@
 //! The look for live owners in the other name case, while this instance has a live ownership.
 //!
 //! An instance looks when it connects, but two instances that connect at the same time may choose different cases, and
-//! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are, looks
-//! again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it looks, and
-//! so did every other instance, so at least one of two that use different cases sees the other.
+//! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are,
+//! looks again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it
+//! looks, and so did every other instance, so at least one of two that use different cases sees the other.
 //!
 //! Of two instances of this crate, the instance that uses names as given ends. It may have looked before the other
 //! instance claimed, so it looks once more soon afterwards, and the other instance waits for it. If a hypervisor pauses
@@ -47,7 +47,7 @@ enum CheckProgress {
 
 impl CaseConflictCheck {
     /// Returns when to look; `None` if there is no need to, or while it looks.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(super) fn next_look_at(&self) -> Option<Moment> {
         match self.progress {
             CheckProgress::Due(at) => Some(at),
             CheckProgress::Done | CheckProgress::UnderWay | CheckProgress::UnderWayAndDue => None,
@@ -78,7 +78,7 @@ impl CaseConflictCheck {
 
     /// Looks, if it is time.
     pub(super) fn start_if_due(&mut self, context: &mut Context) {
-        if self.next().is_some_and(|at| at <= context.now) {
+        if self.next_look_at().is_some_and(|at| at <= context.now) {
             self.progress = CheckProgress::UnderWay;
             context.push_request(StorageRequest::FindCaseConflict);
         }
@@ -91,17 +91,10 @@ impl CaseConflictCheck {
         found: Result<Option<CaseConflict>>,
     ) -> Option<CaseConflict> {
         let lease_duration = context.settings.lease_duration();
-        let is_due = self.progress == CheckProgress::UnderWayAndDue;
         let conflict = match found {
             Ok(conflict) => conflict,
             Err(error) => {
-                let wait =
-                    Backoff::new(context.settings.first_retry_wait(), lease_duration / 8).wait_after(self.failures);
-                self.progress = CheckProgress::Due(context.now + wait.max(context.settings.retry_after(&error)));
-                self.failures = self.failures.saturating_add(1);
-                let error = Arc::new(error);
-                self.error = Some(Arc::clone(&error));
-                context.push_note(Note::CaseConflictUnknown(error));
+                self.look_again_after(context, error);
                 return None;
             }
         };
@@ -113,7 +106,7 @@ impl CaseConflictCheck {
                 None
             }
             Some(conflict) => Some(conflict),
-            None if is_due => {
+            None if self.progress == CheckProgress::UnderWayAndDue => {
                 self.progress = CheckProgress::Due(context.now);
                 None
             }
@@ -125,6 +118,17 @@ impl CaseConflictCheck {
                 None
             }
         }
+    }
+
+    /// Looks again after an error, with growing waits.
+    fn look_again_after(&mut self, context: &mut Context, error: Error) {
+        let backoff = Backoff::new(context.settings.first_retry_wait(), context.settings.lease_duration() / 8);
+        let wait = backoff.wait_after(self.failures).max(context.settings.retry_after(&error));
+        self.progress = CheckProgress::Due(context.now + wait);
+        self.failures = self.failures.saturating_add(1);
+        let error = Arc::new(error);
+        self.error = Some(Arc::clone(&error));
+        context.push_note(Note::CaseConflictUnknown(error));
     }
 
     /// Returns whether the other instance may still give way: until its lease would have expired if it had crashed now.

@@ -71,8 +71,7 @@ impl Partitions {
         claims: Vec<Claim>,
         outcome: Result<DeclareDeadOutcome>,
     ) {
-        let goes_on = matches!(outcome, Ok(DeclareDeadOutcome::Declared)) && !context.claims_nothing();
-        if goes_on {
+        if matches!(outcome, Ok(DeclareDeadOutcome::Declared)) && !context.claims_nothing() {
             return claims.into_iter().for_each(|claim| self.request_claim(context, claim));
         }
         let partitions: Vec<_> = claims.iter().map(|claim| claim.partition().clone()).collect();
@@ -91,13 +90,12 @@ impl Partitions {
             ClaimOutcome::Won(lease) => self.on_won(context, lease, reason, pending.is_some()),
             ClaimOutcome::Lost { by } => {
                 context.push_note(Note::ClaimLost(partition.clone(), by.clone()));
-                // Usually the next listing shows the owner that has won the partition, and until then it is not avoided. If
-                // it was lost before and still has no owner, its next claim is postponed.
+                // Usually the next listing shows the owner that has won the partition, and until then it is not
+                // avoided. If it was lost before and still has no owner, its next claim is postponed.
                 if self.setbacks.contains_key(partition) {
                     self.set_back(context, partition, Duration::ZERO, None);
                 } else {
-                    let setback = Setback { failures: 1, until: context.now, error: None };
-                    self.setbacks.insert(partition.clone(), setback);
+                    self.setbacks.insert(partition.clone(), Setback { failures: 1, until: context.now, error: None });
                 }
                 context.record_owner(partition, by.map_or(PartitionOwner::Released, PartitionOwner::Other));
                 self.resume_polling(partition, pending);

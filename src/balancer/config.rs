@@ -10,8 +10,8 @@ use crate::planner::LoadBalancingStrategy;
 use crate::store::GroupStore;
 use crate::util::setters;
 
-/// How long handlers may take to finish, by default: Kubernetes kills a pod after 30 s, in which a handler may drain and
-/// then take as long in `stopped`.
+/// How long handlers may take to finish, by default: Kubernetes kills a pod after 30 s, in which a handler may drain
+/// and then take as long in `stopped`.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// What an instance does if it cannot renew an ownership before its lease expires.
@@ -24,23 +24,23 @@ pub enum OnLeaseExpiry {
     /// disconnects the earlier reader, and the checkpoints of the previous owner are rejected.
     #[default]
     Continue,
-    /// Stop the handler, its drain timeout included, before another instance can claim the partition: two seconds before
-    /// the lease expires, because server times have a resolution of one second. For handlers whose work must not
+    /// Stop the handler, its drain timeout included, before another instance can claim the partition: two seconds
+    /// before the lease expires, because server times have a resolution of one second. For handlers whose work must not
     /// overlap. An outage of the storage that is longer than the lease duration stops all processing.
     ///
-    /// Two things can defeat it. Nothing stops a handler that blocks its thread. And the clock of the leases must run: on
-    /// Linux and Android it includes the time that the machine was suspended; on macOS and Windows it may not, and while
-    /// a hypervisor pauses or migrates the virtual machine, it stands still anywhere. In both cases the handler may go on
-    /// after the lease has expired. Where that must not matter, store the
+    /// Two things can defeat it. Nothing stops a handler that blocks its thread. And the clock of the leases must run:
+    /// on Linux and Android it includes the time that the machine was suspended; on macOS and Windows it may not, and
+    /// while a hypervisor pauses or migrates the virtual machine, it stands still anywhere. In both cases the handler
+    /// may go on after the lease has expired. Where that must not matter, store the
     /// [epoch](crate::processor::PartitionContext::epoch) with each result.
     Stop,
 }
 
 /// How the load-balancing loop works. The lease durations belong to the [`GroupStore`](crate::store::GroupStore).
 ///
-/// The [`balancer`](crate::processor::ProcessorConfig::with_balancer) of a processor's settings. An application with its
-/// own reader passes them to [`Balancer::new`](super::Balancer::new). In files, durations are written as in `90s` or `2m`,
-/// and settings that are left out have their defaults.
+/// The [`balancer`](crate::processor::ProcessorConfig::with_balancer) of a processor's settings. An application with
+/// its own reader passes them to [`Balancer::new`](super::Balancer::new). In files, durations are written as in `90s`
+/// or `2m`, and settings that are left out have their defaults.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -82,14 +82,14 @@ impl Default for BalancerConfig {
 
 impl BalancerConfig {
     setters! {
-        /// Sets the time between two load-balancing cycles. Default 10 s, a sixth of the default lease duration, so that
-        /// several cycles may fail. The lease duration must be at least three intervals.
+        /// Sets the time between two load-balancing cycles. Default 10 s, a sixth of the default lease duration, so
+        /// that several cycles may fail. The lease duration must be at least three intervals.
         ///
-        /// While nothing changes, the loop waits longer, up to the lesser of three intervals and half the lease duration.
-        /// A balanced instance notices a released partition or a new partition up to that much later. A lease that was
-        /// not renewed in time starts a cycle when it expires. An instance that joins lists in every interval, any change
-        /// starts the next cycle early, and while the instance claims unowned partitions, a cycle comes about every
-        /// second.
+        /// While nothing changes, the loop waits longer, up to the lesser of three intervals and half the lease
+        /// duration. A balanced instance notices a released partition or a new partition up to that much later. A lease
+        /// that was not renewed in time starts a cycle when it expires. An instance that joins lists in every interval,
+        /// any change starts the next cycle early, and while the instance claims unowned partitions, a cycle comes
+        /// about every second.
         #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
         /// Sets how this instance claims its share. Default [`LoadBalancingStrategy::Balanced`], one partition after
@@ -105,42 +105,43 @@ impl BalancerConfig {
         /// Sets whether this instance continues to process a partition whose lease it cannot renew in time. Default
         /// [`OnLeaseExpiry::Continue`].
         with_on_lease_expiry(on_lease_expiry: OnLeaseExpiry);
-        /// Sets the time after which a handler counts as stalled: it has had one batch for longer than this. Default 5 min,
-        /// longer than usual batches. At least half the lease duration.
+        /// Sets the time after which a handler counts as stalled: it has had one batch for longer than this. Default 5
+        /// min, longer than usual batches. At least half the lease duration.
         ///
         /// While a handler is stalled, the instance claims its share of unowned partitions, because other instances may
-        /// have the same problem, but steals none. It keeps the stalled partitions and reports the stall, because another
-        /// instance of the same application would probably stall, too.
-        /// [`ProcessorConfig::with_handler_timeout`](crate::processor::ProcessorConfig::with_handler_timeout) ends a call of
-        /// the handler that takes too long.
+        /// have the same problem, but steals none. It keeps the stalled partitions and reports the stall, because
+        /// another instance of the same application would probably stall, too.
+        /// [`ProcessorConfig::with_handler_timeout`](crate::processor::ProcessorConfig::with_handler_timeout) ends a
+        /// call of the handler that takes too long.
         ///
         /// A blocked runtime is another matter, with a fixed limit: after 10 s the instance counts as
         /// [stalled](super::Stalled::runtime) and claims nothing.
         with_stall_timeout(stall_timeout: Duration);
-        /// Sets whether partitions move between live owners by handoff: the claiming instance requests the partition, and
-        /// the owner stops its handler and writes the last checkpoint before it releases the partition, so that no event
-        /// is processed twice. Default true. With false, other instances steal from this one, and this one steals, as with
-        /// the other SDKs.
+        /// Sets whether partitions move between live owners by handoff: the claiming instance requests the partition,
+        /// and the owner stops its handler and writes the last checkpoint before it releases the partition, so that no
+        /// event is processed twice. Default true. With false, other instances steal from this one, and this one
+        /// steals, as with the other SDKs.
         ///
-        /// The claiming instance waits for as long as the owner renews its lease and drains, which may take longer than a
-        /// lease duration. An owner that does not acknowledge the request within half its lease duration and one request
-        /// is stolen from.
+        /// The claiming instance waits for as long as the owner renews its lease and drains, which may take longer than
+        /// a lease duration. An owner that does not acknowledge the request within half its lease duration and one
+        /// request is stolen from.
         ///
         /// Handoffs need a [`Processor`](crate::processor::Processor): a balancer alone has no handler to wait for.
         with_handoff(handoff: bool);
-        /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per partition,
-        /// as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a balanced instance
-        /// sends about 370 requests per hour for up to 2000 partitions, at the default interval and lease duration.
+        /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per
+        /// partition, as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a
+        /// balanced instance sends about 370 requests per hour for up to 2000 partitions, at the default interval and
+        /// lease duration.
         ///
         /// Not together with [`LoadBalancingStrategy::Weighted`], which writes loads with the renewals.
         ///
-        /// If the heartbeat cannot be written, each lease is renewed individually before it expires, until the heartbeat can
-        /// be written again.
+        /// If the heartbeat cannot be written, each lease is renewed individually before it expires, until the
+        /// heartbeat can be written again.
         ///
-        /// Only instances of this crate honor such leases; other SDKs consider them expired. If an instance finds another
-        /// SDK in the group, it reports that and continues with [`LeaseScope::Partition`]. Until then, within at most three
-        /// intervals, it may have claimed more than its share. To change the scope of a running group, restart its
-        /// instances one by one.
+        /// Only instances of this crate honor such leases; other SDKs consider them expired. If an instance finds
+        /// another SDK in the group, it reports that and continues with [`LeaseScope::Partition`]. Until then, within
+        /// at most three intervals, it may have claimed more than its share. To change the scope of a running group,
+        /// restart its instances one by one.
         with_lease_scope(lease_scope: LeaseScope);
     }
 
@@ -190,8 +191,8 @@ impl BalancerConfig {
         self.check_drain_timeout(store, Duration::ZERO)
     }
 
-    /// A renewal begins at the latest when half of the lease duration has passed. The renewal and the time to stop after it must end
-    /// before the lease expires.
+    /// A renewal begins at the latest when half of the lease duration has passed. The renewal and the time to stop
+    /// after it must end before the lease expires.
     pub(super) fn check_drain_timeout(&self, store: &GroupStore, stopping: Duration) -> Result<()> {
         let lease = store.lease_durations().own;
         let timeout = store.request_timeout();
@@ -209,8 +210,8 @@ impl BalancerConfig {
         Ok(())
     }
 
-    /// Returns [`DRAIN_TIMEOUT`], or less if [`OnLeaseExpiry::Stop`] leaves less: a partition that stops may drain twice,
-    /// and closes its receiver.
+    /// Returns [`DRAIN_TIMEOUT`], or less if [`OnLeaseExpiry::Stop`] leaves less: a partition that stops may drain
+    /// twice, and closes its receiver.
     pub(crate) fn default_drain_timeout(&self, store: &GroupStore, closing: Duration) -> Duration {
         if self.on_lease_expiry == OnLeaseExpiry::Continue {
             return DRAIN_TIMEOUT;

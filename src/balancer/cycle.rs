@@ -1,10 +1,10 @@
-//! Cycles: when the ownerships are listed, and what follows from a listing.
+//! Cycles: when the ownerships are listed, and what this instance plans.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::context::{ClaimResult, Context, StepEffects};
-use super::events::{Note, OwnershipEvent};
+use super::events::Note;
 use super::pacing::{CycleFinding, Pacing, Throttled};
 use super::partitions::{Activity, Partitions};
 use super::settings::LoopSettings;
@@ -21,14 +21,14 @@ const SLOW_START: Duration = Duration::from_secs(120);
 pub(super) struct Cycles {
     pacing: Pacing,
     /// When the listing of the current cycle was sent.
-    listing_sent: Moment,
+    pub(super) listing_sent: Moment,
     /// The ownerships of that listing, kept until the heartbeats are listed.
     pub(super) listed: Vec<Ownership>,
     idleness: Idleness,
     /// Owners that the last cycle considered idle.
     idle: BTreeSet<OwnerId>,
     /// When the next partition may be taken from a live owner, if the strategy takes one per interval.
-    next_takeover: Moment,
+    next_takeover_at: Moment,
     /// Since when partitions are left for later cycles, and whether that was reported.
     slow_start: Option<(Moment, bool)>,
 }
@@ -52,18 +52,14 @@ impl Cycles {
             listed: Vec::new(),
             idleness: Idleness::default(),
             idle: BTreeSet::new(),
-            next_takeover: Moment::ZERO,
+            next_takeover_at: Moment::ZERO,
             slow_start: None,
         }
     }
 
     /// Returns when the next cycle begins; `None` while one is running.
-    pub(super) fn next(&self) -> Option<Moment> {
+    pub(super) fn next_cycle_at(&self) -> Option<Moment> {
         self.pacing.next_cycle_at()
-    }
-
-    pub(super) fn listing_sent(&self) -> Moment {
-        self.listing_sent
     }
 
     /// Begins the next cycle at once.
@@ -72,7 +68,7 @@ impl Cycles {
     }
 
     pub(super) fn start_listing(&mut self, context: &mut Context, with_heartbeats: bool) {
-        let Some(due) = self.next().filter(|due| *due <= context.now) else { return };
+        let Some(due) = self.next_cycle_at().filter(|due| *due <= context.now) else { return };
         self.pacing.begin_cycle();
         self.listing_sent = context.now;
         let late = context.now.saturating_sub(due);
@@ -105,12 +101,6 @@ impl Cycles {
         context.push_note(Note::CycleFailed(error, wait));
     }
 
-    /// Stores the listed ownerships, and lists the heartbeats.
-    pub(super) fn list_heartbeats(&mut self, context: &mut Context, listed: Vec<Ownership>) {
-        self.listed = listed;
-        context.push_request(StorageRequest::ListHeartbeats);
-    }
-
     /// Schedules the next cycle after a success.
     pub(super) fn on_succeeded(
         &mut self,
@@ -123,7 +113,7 @@ impl Cycles {
         let took = now.saturating_sub(self.listing_sent);
         context.push_note(Note::CycleTook(took));
         if plan.takes_over() {
-            self.next_takeover = now + context.settings.interval();
+            self.next_takeover_at = now + context.settings.interval();
         }
         let claims_unowned = result.held_back
             || partitions.is_claiming_unowned()
@@ -182,7 +172,7 @@ impl Cycles {
         // Between two claims of unowned partitions the wait is short, but not between a claim and a steal.
         let too_early = (is_first && policy.handoff)
             || self.pacing.claims_unowned()
-            || (one_by_one && context.now < self.next_takeover);
+            || (one_by_one && context.now < self.next_takeover_at);
         // An instance with a stalled handler would not serve a partition better than its live owner does. It still
         // claims unowned partitions: if all instances have the same problem, no other instance would.
         if too_early || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
@@ -226,53 +216,4 @@ fn without_takeovers(mut plan: Plan) -> Plan {
     plan.handoff.clear();
     plan.claim.retain(|planned| !matches!(planned.reason, ClaimReason::Stolen(_)));
     plan
-}
-
-/// Returns whether the heartbeats must be listed before the plan counts: if they keep leases alive. If instances hand
-/// partitions over, also before this instance takes anything; if a handoff of an owned partition is requested, because
-/// the requesting instance may have expired; and if an unowned partition is left to an instance that had a heartbeat in
-/// the last listing of them, or is reserved for one, because that instance may be gone.
-pub(super) fn needs_heartbeats(context: &Context, partitions: &Partitions, view: &View<'_>, plan: &Plan) -> bool {
-    if view.records.values().any(|seen| seen.is_kept_alive_by_heartbeat(&context.settings.this)) {
-        return true;
-    }
-    if !context.settings.hands_over() {
-        return false;
-    }
-    if !plan.claim.is_empty() || !plan.handoff.is_empty() {
-        return true;
-    }
-    if partitions.owned_leases().any(|(id, _)| view.record_of(id).is_some_and(|seen| seen.record.handoff_to.is_some()))
-    {
-        return true;
-    }
-    let leaves_to_others = view.has_reserved() || (!view.present.is_empty() && view.has_unowned());
-    leaves_to_others && !context.claims_nothing()
-}
-
-/// Drops the partitions that have another owner, or none, by the listing.
-pub(super) fn drop_lost(context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
-    let before: Vec<_> = partitions.owned_leases().map(|(partition, _)| partition.clone()).collect();
-    for partition in before {
-        let owner = view.owner_of_partition(&partition);
-        if owner == Some(&PartitionOwner::This) || view.removed.contains(&partition) {
-            continue;
-        }
-        let by = match owner {
-            Some(PartitionOwner::Other(owner) | PartitionOwner::Expired(owner)) => Some(owner.clone()),
-            _ => None,
-        };
-        partitions.remove(&partition);
-        context.record_owner(&partition, owner.cloned().unwrap_or(PartitionOwner::Unowned));
-        context.push_event(OwnershipEvent::Lost { partition, by });
-    }
-}
-
-/// Returns whether every partition has a live owner of this crate, as far as this instance can see.
-pub(super) fn is_settled(view: &View<'_>) -> bool {
-    let mut entries = view.partitions.iter();
-    !view.foreign_owner
-        && entries.all(|entry| {
-            matches!(entry.owner, PartitionOwner::This | PartitionOwner::Other(_)) && entry.handoff_to.is_none()
-        })
 }

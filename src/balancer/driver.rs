@@ -1,8 +1,7 @@
-//! Drives a [`BalancerState`]: feeds it what happens, and carries out what it decides, requests of the storage included.
+//! Drives a [`BalancerState`]: feeds it what happens, and carries out what it decides, also requests of the storage.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -18,7 +17,7 @@ use super::state::BalancerState;
 use super::step::{Action, Done, Happened, LeftOwned, StorageRequest};
 use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::PartitionId;
+use crate::model::{Moment, PartitionId};
 use crate::store::{ClaimOutcome, GroupStore, Lease, LoopPermit, ReleaseOutcome};
 use crate::telemetry::{OwnedMetrics, StorageOperation};
 
@@ -29,7 +28,7 @@ pub(super) struct Ports {
     pub(super) permit: LoopPermit,
     /// The partitions of the event hub.
     pub(super) hub: watch::Receiver<Arc<[PartitionId]>>,
-    pub(super) orders: mpsc::UnboundedReceiver<LoopMessage>,
+    pub(super) messages: mpsc::UnboundedReceiver<LoopMessage>,
     pub(super) snapshot: watch::Sender<Arc<Snapshot>>,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
@@ -81,10 +80,9 @@ impl Driver {
             let store = &self.ports.store;
             let longest = store.lease_durations().own / 16;
             let wait = self.state.next_wake().map(|wake| wake.saturating_sub(store.lease_clock_now()).min(longest));
-            let wake = wait.map(|wait| Instant::now() + wait);
             step = tokio::select! {
                 biased;
-                order = self.ports.orders.recv() => match order {
+                message = self.ports.messages.recv() => match message {
                     Some(LoopMessage::Command(command)) => self.feed_input(Happened::Commanded(command)),
                     Some(LoopMessage::End(command, done)) => {
                         self.waiting.push(done);
@@ -93,7 +91,7 @@ impl Driver {
                     None => ControlFlow::Break(Ok(())),
                 },
                 Some(done) = self.requests.join_next() => self.on_operation_done(done),
-                () = wait_until(wake) => self.feed_input(Happened::Woke),
+                () = wait_until(wait.map(|wait| Instant::now() + wait)) => self.feed_input(Happened::Woke),
                 Ok(()) = self.ports.hub.changed() => {
                     let hub = Arc::clone(&self.ports.hub.borrow_and_update());
                     self.feed_input(Happened::Hub(hub))
@@ -121,10 +119,8 @@ impl Driver {
             self.stalled.clone_from(&stalled);
             self.step_state(Happened::Liveness(stalled))?;
         }
-        let outages = self.ports.store.outages();
-        let now = self.ports.store.lease_clock_now();
-        if let Some(silence) = outages.take_unreported_outage() {
-            self.step_state(Happened::OutageEnded { at: outages.last_outage_end().unwrap_or(now), silence })?;
+        if let Some(outage) = self.ports.store.outages().take_ended_outage() {
+            self.step_state(Happened::OutageEnded { at: outage.at, silence: outage.silence })?;
         }
         self.step_state(happened)
     }
@@ -221,29 +217,24 @@ async fn perform_request(store: GroupStore, request: StorageRequest) -> Done {
             Done::DeclaredDead { claims, outcome: store.declare_dead(&of, heartbeat.as_ref()).await }
         }
         StorageRequest::Claim(claim) => {
-            let outcome = store.claim(&claim).await;
-            Done::Claimed { partition: claim.partition().clone(), outcome }
+            Done::Claimed { partition: claim.partition().clone(), outcome: store.claim(&claim).await }
         }
         StorageRequest::Renew(lease) => {
             let outcome = store.renew(&lease).await;
             Done::Renewed { partition: lease.partition().clone(), epoch: lease.epoch(), outcome }
         }
         StorageRequest::Release { lease, until } => {
-            let left = until.map(|until| until.saturating_sub(store.lease_clock_now()));
-            let outcome = release_persistently(&store, &lease, left).await;
+            let outcome = release_persistently(&store, &lease, until).await;
             Done::Released { partition: lease.partition().clone(), outcome }
         }
         StorageRequest::Keep(lease) => {
-            let outcome = renew_for_restart(&store, &lease).await;
-            Done::Kept { partition: lease.partition().clone(), outcome }
+            Done::Kept { partition: lease.partition().clone(), outcome: renew_for_restart(&store, &lease).await }
         }
         StorageRequest::RequestHandoff(seen) => {
-            let outcome = store.request_handoff(&seen).await;
-            Done::HandoffRequested { partition: seen.partition, outcome }
+            Done::HandoffRequested { outcome: store.request_handoff(&seen).await, partition: seen.partition }
         }
         StorageRequest::PollHandoff(mut handoff) => {
-            let outcome = store.poll_handoff(&mut handoff).await;
-            Done::HandoffPolled { handoff, outcome }
+            Done::HandoffPolled { outcome: store.poll_handoff(&mut handoff).await, handoff }
         }
         StorageRequest::SendHeartbeat => Done::HeartbeatSent(store.send_heartbeat().await),
         StorageRequest::EndHeartbeat { persistently } => {
@@ -256,16 +247,17 @@ async fn perform_request(store: GroupStore, request: StorageRequest) -> Done {
 }
 
 /// Repeats a release until its outcome is known, the time is over, or a retry cannot help.
-async fn release_persistently(store: &GroupStore, lease: &Lease, left: Option<Duration>) -> ReleaseOutcome {
+async fn release_persistently(store: &GroupStore, lease: &Lease, until: Option<Moment>) -> ReleaseOutcome {
+    let left = until.map(|until| until.saturating_sub(store.lease_clock_now()));
     let mut attempts = store.retry_schedule(left.map(|left| Instant::now() + left));
     loop {
         match store.release(lease).await {
             ReleaseOutcome::Indeterminate(error) => {
-                let Some(next) = attempts.next_attempt_after(&error) else {
+                let Some(next_attempt) = attempts.next_attempt_after(&error) else {
                     return ReleaseOutcome::Indeterminate(error);
                 };
                 store.telemetry().ownership_indeterminate(StorageOperation::Release, lease.partition(), &error);
-                sleep_until(next).await;
+                sleep_until(next_attempt).await;
             }
             settled => return settled,
         }

@@ -10,9 +10,9 @@ use super::events::{Events, OwnershipEvent};
 use super::liveness::LivenessTracker;
 use super::loads::LoadTracker;
 use super::snapshot::Snapshots;
-use super::step::{LeftOwned, LoopCommand, StorageFailures};
+use super::step::{LeftOwned, LoopCommand, ProcessingEnd, StorageFailures};
 use crate::error::Error;
-use crate::model::{Moment, OwnerId, PartitionId};
+use crate::model::{Moment, PartitionId};
 use crate::store::GroupStore;
 use crate::util::lock;
 
@@ -28,7 +28,7 @@ pub(super) enum LoopMessage {
 /// without releasing anything.
 #[derive(Clone, Debug)]
 pub struct BalancerHandle {
-    pub(super) orders: mpsc::UnboundedSender<LoopMessage>,
+    pub(super) messages: mpsc::UnboundedSender<LoopMessage>,
     pub(super) snapshots: Snapshots,
     pub(super) liveness: LivenessTracker,
     pub(super) loads: LoadTracker,
@@ -59,40 +59,35 @@ impl BalancerHandle {
     /// Stops claiming partitions, also those that are released from now on. Owned partitions are still renewed. The
     /// first step of a graceful shutdown.
     pub fn stop_claiming(&self) {
-        self.send_order(LoopMessage::Command(LoopCommand::StopClaiming));
+        self.send_command(LoopCommand::StopClaiming);
     }
 
     /// Reports that another instance owns a partition. Nothing is written.
     pub fn mark_lost(&self, partition: PartitionId, epoch: i64) {
-        self.mark_lost_to(partition, epoch, None);
-    }
-
-    /// Like [`mark_lost`](Self::mark_lost), with the current owner, if it is known.
-    pub(crate) fn mark_lost_to(&self, partition: PartitionId, epoch: i64, by: Option<OwnerId>) {
-        self.send_order(LoopMessage::Command(LoopCommand::MarkLost { partition, epoch, by }));
+        self.report_ended(partition, epoch, ProcessingEnd::Lost { by: None });
     }
 
     /// Releases one partition, after its processing has stopped. This instance does not claim the partition again
     /// before the cooldown is over, nor within the next interval. Other instances may claim it at once.
     pub fn release(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
-        self.send_order(LoopMessage::Command(LoopCommand::Release { partition, epoch, cooldown, settled: true }));
-    }
-
-    /// Like [`release`](Self::release), for a partition whose last checkpoint may be missing.
-    pub(crate) fn release_unsettled(&self, partition: PartitionId, epoch: i64, cooldown: Duration) {
-        self.send_order(LoopMessage::Command(LoopCommand::Release { partition, epoch, cooldown, settled: false }));
+        self.report_ended(partition, epoch, ProcessingEnd::Stopped { settled: true, cooldown });
     }
 
     /// Reports that the processing of a partition has started, to a loop [with such
     /// reports](super::Balancer::with_start_reports).
     pub(crate) fn report_started(&self, partition: PartitionId, epoch: i64) {
-        self.send_order(LoopMessage::Command(LoopCommand::Started { partition, epoch }));
+        self.send_command(LoopCommand::ProcessingStarted { partition, epoch });
+    }
+
+    /// Reports how the processing of a partition has ended.
+    pub(crate) fn report_ended(&self, partition: PartitionId, epoch: i64, end: ProcessingEnd) {
+        self.send_command(LoopCommand::ProcessingEnded { partition, epoch, end });
     }
 
     /// Reports that nothing processes a partition that is not [owned](super::Snapshot::owned) anymore. If the partition
     /// is to be released, the loop does not wait any longer.
     pub(crate) fn report_unprocessed(&self, partition: PartitionId) {
-        self.send_order(LoopMessage::Command(LoopCommand::Unprocessed { partition }));
+        self.send_command(LoopCommand::Unprocessed { partition });
     }
 
     /// Returns a receiver of all events from now on. A receiver that is too slow misses the oldest events: the channel
@@ -118,8 +113,8 @@ impl BalancerHandle {
 
     async fn end_and_wait(&self, command: LoopCommand) -> LeftOwned {
         let (done, ended) = oneshot::channel();
-        self.send_order(LoopMessage::End(command, done));
         // An error means that the loop has ended already.
+        let _ = self.messages.send(LoopMessage::End(command, done));
         ended.await.unwrap_or_default()
     }
 
@@ -127,40 +122,46 @@ impl BalancerHandle {
     /// request timeout.
     #[must_use]
     pub fn storage_unavailable_for(&self) -> Option<Duration> {
-        self.storage_health.storage_unavailable_for()
+        let store = &self.storage_health.store;
+        store.outages().unavailable_for(store.lease_clock_now())
     }
 
     /// Returns how long all load-balancing cycles have failed, if that is longer than the lease duration. In the
     /// meantime this instance renews its leases, and takes over nothing.
     #[must_use]
     pub fn cycles_failing_for(&self) -> Option<Duration> {
-        self.storage_health.cycles_failing_for()
+        // Even the slowest cycles begin more often than once per lease duration.
+        let last_cycle = *lock(&self.storage_health.last_cycle);
+        self.storage_health.longer_than_a_lease(last_cycle?)
     }
 
     /// Returns how long the heartbeat of this instance could not be written, and the last error, if that is longer than
-    /// the lease duration. Meanwhile each lease is renewed individually, and an instance that owns nothing does not count.
+    /// the lease duration. Meanwhile each lease is renewed individually, and an instance that owns nothing does not
+    /// count.
     #[must_use]
     pub fn heartbeat_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
-        self.storage_health.heartbeat_failing_for()
+        let failure = lock(&self.storage_health.failures).heartbeat.clone();
+        self.storage_health.failing_for(failure)
     }
 
-    /// Returns how long this instance, whose leases are live, could not look for live owners in the other case of the blob
-    /// names, and the last error, if that is longer than the lease duration. Meanwhile it claims nothing.
+    /// Returns how long this instance, whose leases are live, could not look for live owners in the other case of the
+    /// blob names, and the last error, if that is longer than the lease duration. Meanwhile it claims nothing.
     #[must_use]
     pub fn case_check_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
-        self.storage_health.case_check_failing_for()
+        let failure = lock(&self.storage_health.failures).case_check.clone();
+        self.storage_health.failing_for(failure)
     }
 
     /// Returns the partitions without a live owner that this instance could not claim because the storage failed at
     /// least twice in a row, with the last error of each.
     #[must_use]
     pub fn unclaimable(&self) -> BTreeMap<PartitionId, Arc<Error>> {
-        self.storage_health.failing_claims()
+        lock(&self.storage_health.failures).claims.clone()
     }
 
-    fn send_order(&self, order: LoopMessage) {
-        // An error means that the loop has ended, so that the order has no effect.
-        let _ = self.orders.send(order);
+    fn send_command(&self, command: LoopCommand) {
+        // An error means that the loop has ended, so that the command has no effect.
+        let _ = self.messages.send(LoopMessage::Command(command));
     }
 }
 
@@ -184,44 +185,19 @@ impl StorageHealth {
         *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
     }
 
-    /// Returns how long no cycle has succeeded, if that is longer than the lease duration. Even the slowest cycles
-    /// begin more often than that.
-    pub(super) fn cycles_failing_for(&self) -> Option<Duration> {
-        let last = *lock(&self.last_cycle);
-        let elapsed = self.store.lease_clock_now().saturating_sub(last?);
-        (elapsed > self.store.lease_durations().own).then_some(elapsed)
-    }
-
     /// Records what fails for the loop.
     pub(super) fn set_failures(&self, failures: StorageFailures) {
         *lock(&self.failures) = failures;
     }
 
-    /// Returns how long the heartbeat could not be written, and the last error, if that is longer than the lease
-    /// duration.
-    pub(super) fn heartbeat_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
-        self.longer_than_a_lease(lock(&self.failures).heartbeat.clone())
-    }
-
-    /// Returns how long the loop could not look for live owners in the other name case, and the last error, if that is
-    /// longer than the lease duration.
-    pub(super) fn case_check_failing_for(&self) -> Option<(Duration, Arc<Error>)> {
-        self.longer_than_a_lease(lock(&self.failures).case_check.clone())
-    }
-
-    fn longer_than_a_lease(&self, failure: Option<(Moment, Arc<Error>)>) -> Option<(Duration, Arc<Error>)> {
-        let (since, error) = failure?;
+    /// Returns the time since this moment, if it is longer than the lease duration.
+    fn longer_than_a_lease(&self, since: Moment) -> Option<Duration> {
         let elapsed = self.store.lease_clock_now().saturating_sub(since);
-        (elapsed > self.store.lease_durations().own).then_some((elapsed, error))
+        (elapsed > self.store.lease_durations().own).then_some(elapsed)
     }
 
-    /// Returns the partitions that the storage has not let the loop claim, with the last error of each.
-    pub(super) fn failing_claims(&self) -> BTreeMap<PartitionId, Arc<Error>> {
-        lock(&self.failures).claims.clone()
-    }
-
-    /// Returns how long the storage has been unavailable, if there is an outage now.
-    pub(super) fn storage_unavailable_for(&self) -> Option<Duration> {
-        self.store.outages().unavailable_for(self.store.lease_clock_now())
+    fn failing_for(&self, failure: Option<(Moment, Arc<Error>)>) -> Option<(Duration, Arc<Error>)> {
+        let (since, error) = failure?;
+        Some((self.longer_than_a_lease(since)?, error))
     }
 }

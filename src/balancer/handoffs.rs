@@ -7,7 +7,7 @@ use super::partitions::{Activity, Partitions, PendingHandoff};
 use super::step::StorageRequest;
 use crate::backoff::Backoff;
 use crate::error::Result;
-use crate::model::{Moment, OwnerId, PartitionId};
+use crate::model::{OwnerId, PartitionId};
 use crate::planner::{ClaimReason, PartitionOwner, PlannedHandoff, ReleaseReason, View};
 use crate::store::Claim;
 use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
@@ -35,7 +35,8 @@ impl Partitions {
                     partition: partition.clone(),
                     from: handoff.owner().clone(),
                 });
-                let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures: 0 };
+                let next_poll_at = Some(context.now + context.settings.poll_wait());
+                let pending = PendingHandoff { handoff, next_poll_at, failures: 0 };
                 self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
                 context.request_snapshot();
             }
@@ -56,8 +57,8 @@ impl Partitions {
         }
         for activity in self.activities.values_mut() {
             let Activity::AwaitingHandoff(pending) = activity else { continue };
-            if pending.next.is_some_and(|next| next <= context.now) {
-                pending.next = None;
+            if pending.next_poll_at.is_some_and(|at| at <= context.now) {
+                pending.next_poll_at = None;
                 context.push_request(StorageRequest::PollHandoff(pending.handoff.clone()));
             }
         }
@@ -87,10 +88,10 @@ impl Partitions {
             return;
         };
         let failures = if outcome.is_err() { failures.saturating_add(1) } else { 0 };
-        let owner = handoff.owner().clone();
         let timeout = handoff.time_to_acknowledge(context.settings.request_timeout);
         let had_outage = context.outage_ended.is_some_and(|ended| context.now < ended + timeout);
-        let pending = PendingHandoff { handoff, next: Some(next_poll_at(context)), failures };
+        let next_poll_at = Some(context.now + context.settings.poll_wait());
+        let mut pending = PendingHandoff { handoff, next_poll_at, failures };
         match outcome {
             Ok(HandoffStatus::Pending) => {
                 self.activities.insert(partition, Activity::AwaitingHandoff(pending));
@@ -99,7 +100,8 @@ impl Partitions {
                 self.claim_after_handoff(context, claim, ClaimReason::HandedOver, pending);
             }
             Ok(HandoffStatus::TimedOut(claim)) if !had_outage => {
-                self.claim_after_handoff(context, claim, ClaimReason::Stolen(owner), pending);
+                let reason = ClaimReason::Stolen(pending.handoff.owner().clone());
+                self.claim_after_handoff(context, claim, reason, pending);
             }
             // After an outage the next cycle plans again: this instance may have missed the response, or the owner may
             // have been unable to respond.
@@ -109,13 +111,10 @@ impl Partitions {
                 context.request_snapshot();
             }
             Err(error) => {
-                let first = context.settings.interval() / 2;
-                let pause = Backoff::new(first, context.settings.lease_duration()).wait_after(failures - 1);
-                let next = context.now + pause.max(context.settings.retry_after(&error));
-                self.activities.insert(
-                    partition.clone(),
-                    Activity::AwaitingHandoff(PendingHandoff { next: Some(next), ..pending }),
-                );
+                let backoff = Backoff::new(context.settings.poll_wait(), context.settings.lease_duration());
+                let wait = backoff.wait_after(failures - 1).max(context.settings.retry_after(&error));
+                pending.next_poll_at = Some(context.now + wait);
+                self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
                 context.push_note(Note::Indeterminate(StorageOperation::Read, vec![partition], error.into()));
             }
         }
@@ -123,12 +122,12 @@ impl Partitions {
 
     /// The storage responds again: handoffs whose polls have failed are polled soon.
     pub(super) fn poll_failed_owners_soon(&mut self, context: &Context) {
-        let soon = next_poll_at(context);
+        let soon = context.now + context.settings.poll_wait();
         for activity in self.activities.values_mut() {
             if let Activity::AwaitingHandoff(pending) = activity
                 && pending.failures > 0
             {
-                pending.next = pending.next.map(|next| next.min(soon));
+                pending.next_poll_at = pending.next_poll_at.map(|at| at.min(soon));
                 pending.failures = 0;
             }
         }
@@ -165,9 +164,4 @@ impl Partitions {
             self.drain_partition(context, partition, epoch, ReleaseReason::HandedOver);
         }
     }
-}
-
-/// Returns when to poll a handoff again.
-fn next_poll_at(context: &Context) -> Moment {
-    context.now + context.settings.interval() / 2
 }

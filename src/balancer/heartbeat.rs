@@ -10,18 +10,18 @@ use super::step::StorageRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, View};
-use crate::store::membership::{HeartbeatOutcome, stale_age};
+use crate::store::membership::{HeartbeatOutcome, is_stale};
 
-/// The heartbeat is written this often per lease duration: several writes may fail before other instances take over what
-/// it keeps alive.
+/// The heartbeat is written this often per lease duration: several writes may fail before other instances take over
+/// what it keeps alive.
 const PER_LEASE_DURATION: u32 = 4;
 
 /// The leases are renewed individually once the heartbeat has failed for the lease duration divided by this. Then as
 /// much time is left as if they had always been.
 const LATE_AFTER: u32 = 4;
 
-/// An end that has failed is tried again after the lease duration divided by this: for so long at least, other instances
-/// leave a share to this one.
+/// An end that has failed is tried again after the lease duration divided by this: for so long at least, other
+/// instances leave a share to this one.
 const END_AGAIN_AFTER: u32 = 8;
 
 /// What this instance wrote about itself, and the heartbeats of the other instances.
@@ -33,7 +33,7 @@ pub(super) struct HeartbeatKeeper {
     /// Whether the last attempt to end it was repeated until it could not help anymore.
     ends_persistently: bool,
     /// When to try again to end it, after a failure.
-    next_end: Option<Moment>,
+    next_end_at: Option<Moment>,
     /// How many writes and ends of the heartbeat are under way.
     under_way: u32,
     /// When the write that is under way was sent.
@@ -41,7 +41,7 @@ pub(super) struct HeartbeatKeeper {
     /// Whether the first attempt to write it has ended.
     attempted: bool,
     /// When to write it again; `None`: at once.
-    next: Option<Moment>,
+    next_write_at: Option<Moment>,
     /// How many writes have failed in a row.
     failures: u32,
     /// When the first write after the last success was sent.
@@ -78,23 +78,25 @@ impl HeartbeatKeeper {
             return false;
         }
         let takes_part = context.takes_part() && context.settings.config.max_partitions != Some(0);
-        let by_heartbeat = self.lease_scope(context) == LeaseScope::Instance;
-        let must_count = by_heartbeat || (context.settings.hands_over() && partitions.owned_leases().next().is_none());
+        let must_count = self.lease_scope(context) == LeaseScope::Instance
+            || (context.settings.hands_over() && partitions.owned_leases().next().is_none());
         partitions.any_kept_alive_by_heartbeat() || (takes_part && must_count)
     }
 
     /// Returns when to write or to end it next, or to renew the leases without it.
-    pub(super) fn next(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
-        let next_end = self.next_end.filter(|_| !context.takes_part() && !self.is_busy());
-        [self.write_due_at(context, partitions), self.late_at(context, partitions), next_end]
-            .into_iter()
-            .flatten()
-            .min()
+    pub(super) fn next_wake(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
+        [
+            self.write_due_at(context, partitions),
+            self.late_at(context, partitions),
+            self.next_end_at.filter(|_| !context.takes_part() && !self.is_busy()),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn write_due_at(&self, context: &Context, partitions: &Partitions) -> Option<Moment> {
-        let due = self.is_wanted(context, partitions) && !self.is_busy();
-        due.then(|| self.next.unwrap_or(Moment::ZERO))
+        (self.is_wanted(context, partitions) && !self.is_busy()).then(|| self.next_write_at.unwrap_or(Moment::ZERO))
     }
 
     /// Returns when the leases that it keeps alive must be renewed without it, unless it is written before.
@@ -124,26 +126,26 @@ impl HeartbeatKeeper {
         }
     }
 
-    /// Ends the wait for the next attempt, because the storage responds again: until it is written, other instances take
-    /// over what it kept alive.
+    /// Ends the wait for the next attempt, because the storage responds again: until it is written, other instances
+    /// take over what it kept alive.
     pub(super) fn retry_now(&mut self) {
         if self.failures > 0 {
-            self.next = None;
+            self.next_write_at = None;
         }
     }
 
-    /// Writes it when it is due, and ends it if this instance does not take part anymore. Returns whether a write begins.
+    /// Writes it when it is due, and ends it if this instance no longer takes part. Returns whether a write begins.
     pub(super) fn write_or_end(&mut self, context: &mut Context, partitions: &mut Partitions) -> bool {
         if self.is_busy() {
             return false;
         }
         if !self.is_wanted(context, partitions) {
-            self.next = None;
+            self.next_write_at = None;
             self.trying_since = None;
             self.error = None;
             // While this instance owns partitions, other instances count it anyway, and an old heartbeat does no harm.
             // It must end only if the instance does not take part.
-            if !context.takes_part() && self.next_end.is_none_or(|at| at <= context.now) {
+            if !context.takes_part() && self.next_end_at.is_none_or(|at| at <= context.now) {
                 self.end_heartbeat(context, partitions, false);
             }
             return false;
@@ -162,14 +164,14 @@ impl HeartbeatKeeper {
     pub(super) fn end_heartbeat(&mut self, context: &mut Context, partitions: &mut Partitions, persistently: bool) {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
-            self.next_end = None;
+            self.next_end_at = None;
             self.ends_persistently = persistently;
             partitions.record_invalid_heartbeat();
             context.push_request(StorageRequest::EndHeartbeat { persistently });
         }
     }
 
-    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner, and ends it otherwise.
+    /// Writes it once more if it keeps alive the leases that are kept for the restart of this owner; otherwise ends it.
     pub(super) fn end_and_keep(&mut self, context: &mut Context, partitions: &mut Partitions) {
         if !partitions.any_kept_alive_by_heartbeat() {
             return self.end_heartbeat(context, partitions, true);
@@ -182,7 +184,7 @@ impl HeartbeatKeeper {
     fn send_heartbeat(&mut self, context: &mut Context) {
         self.under_way += 1;
         self.may_exist = true;
-        self.next_end = None;
+        self.next_end_at = None;
         self.sent = context.now;
         self.trying_since.get_or_insert(context.now);
         context.push_request(StorageRequest::SendHeartbeat);
@@ -203,11 +205,11 @@ impl HeartbeatKeeper {
                 self.failures = 0;
                 self.trying_since = None;
                 self.error = None;
-                self.next = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
+                self.next_write_at = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
                 partitions.record_invalid_heartbeat();
-                self.next = None;
+                self.next_write_at = None;
                 context.push_event(OwnershipEvent::DeclaredDead { by });
             }
             Ok(HeartbeatOutcome::Replaced { by }) => context.end_as_replaced(by),
@@ -215,12 +217,11 @@ impl HeartbeatKeeper {
                 let valid_from = partitions.kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last).unwrap_or_default();
                 // More often than the renewal of a lease, because all leases may depend on it.
                 let longest = context.settings.lease_duration() / 16;
-                self.next = Some(context.renewal_retry_at(longest, self.failures, valid_from, &error));
+                self.next_write_at = Some(context.renewal_retry_at(longest, self.failures, valid_from, &error));
                 self.failures = self.failures.saturating_add(1);
                 let error = Arc::new(error);
                 self.error = Some(Arc::clone(&error));
-                let keeps_alive = self.lease_scope(context) == LeaseScope::Instance;
-                context.push_note(if keeps_alive {
+                context.push_note(if self.lease_scope(context) == LeaseScope::Instance {
                     Note::KeepAliveFailed(error)
                 } else {
                     Note::HeartbeatFailed(error)
@@ -238,7 +239,7 @@ impl HeartbeatKeeper {
             return;
         }
         self.may_exist = true;
-        self.next_end = Some(context.now + context.settings.lease_duration() / END_AGAIN_AFTER);
+        self.next_end_at = Some(context.now + context.settings.lease_duration() / END_AGAIN_AFTER);
         if context.is_ending() {
             self.end_heartbeat(context, partitions, true);
         }
@@ -246,7 +247,7 @@ impl HeartbeatKeeper {
 
     pub(super) fn on_listed(&mut self, context: &mut Context, heartbeats: Vec<Heartbeat>) {
         let durations = context.settings.lease_durations;
-        let any_stale = heartbeats.iter().any(|seen| seen.age_at(context.now) > stale_age(&seen.record, durations));
+        let any_stale = heartbeats.iter().any(|seen| is_stale(seen, durations, context.now));
         if any_stale && !self.may_not_delete {
             context.push_request(StorageRequest::DeleteHeartbeats(heartbeats.clone()));
         }
@@ -265,15 +266,15 @@ impl HeartbeatKeeper {
         }
     }
 
-    /// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group. Other
-    /// SDKs consider such leases expired.
+    /// Stops using the lease scope [`Instance`](LeaseScope::Instance), because another SDK is active in the group.
+    /// Other SDKs consider such leases expired.
     pub(super) fn give_up_scope(&mut self, context: &mut Context, partitions: &mut Partitions, view: &View<'_>) {
         if self.lease_scope(context) == LeaseScope::Partition {
             return;
         }
         let live = view.partitions.iter().filter(|entry| matches!(entry.owner, PartitionOwner::Other(_)));
-        let mut records = live.filter_map(|entry| view.record_of(&entry.partition));
-        let foreign = records.find(|seen| seen.record.incarnation.is_none());
+        let foreign =
+            live.filter_map(|entry| view.record_of(&entry.partition)).find(|seen| seen.record.incarnation.is_none());
         self.scope_given_up = true;
         partitions.set_scope(LeaseScope::Partition);
         context.push_note(Note::ScopeGivenUp(foreign.and_then(|seen| seen.record.owner.clone())));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::lease_record::{KeptAliveBy, LeaseRecord};
 use crate::model::{LeaseScope, Moment, OwnerId};
 use crate::planner::ReleaseReason;
 use crate::store::Lease;
@@ -44,17 +45,12 @@ enum RenewalTurn {
 /// What to do with a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Disposition {
-    Keep,
+    /// Process the partition.
+    Process,
     /// Release it when its handler has stopped, or at this moment.
-    Drain {
-        until: Moment,
-        reason: ReleaseReason,
-    },
+    Drain { until: Moment, reason: ReleaseReason },
     /// Release it when the current renewal has ended. Its handler had time until this moment.
-    ReleaseNext {
-        until: Option<Moment>,
-        reason: ReleaseReason,
-    },
+    ReleaseNext { until: Option<Moment>, reason: ReleaseReason },
     /// Keep it for the restart of this owner when the current renewal has ended.
     KeepNext,
 }
@@ -79,40 +75,11 @@ enum HandoffRequest {
     FromDead(OwnerId),
 }
 
-/// What keeps a record alive, and whether it must be rewritten.
-#[derive(Clone, Copy, Debug)]
-struct LeaseRecord {
-    scope: LeaseScope,
-    rewrite: Rewrite,
-    /// Whether another instance may have taken the partition over while this instance had no heartbeat. Until the
-    /// record is rewritten, only its own age counts.
-    ambiguous: bool,
-    /// The last heartbeat that counts, once a write was sent after which none counts anymore. Its outcome may be unknown.
-    last_heartbeat: Option<Moment>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Rewrite {
-    #[default]
-    No,
-    Due,
-    UnderWay,
-}
-
-/// What keeps the leases of this instance alive, in addition to their own renewals.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct KeptAliveBy {
-    /// The scope that the records must have.
-    pub(super) scope: LeaseScope,
-    pub(super) heartbeat: Option<HeartbeatSince>,
-}
-
-/// When two successful heartbeats were sent: the first one since this instance started or was declared dead, and the
-/// last one.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeartbeatSince {
-    pub(super) first: Moment,
-    pub(super) last: Moment,
+impl HandoffRequest {
+    /// Returns whether the next renewal must write what follows from it, at once.
+    fn is_write_due(&self) -> bool {
+        matches!(self, Self::AcknowledgmentDue | Self::FromDead(_))
+    }
 }
 
 /// When a lease was won or renewed, and how its next renewal is spread.
@@ -129,23 +96,20 @@ impl OwnedLease {
     pub(super) fn new(lease: Lease, before: Option<&Self>, renewed: Renewed, kept_alive_by: KeptAliveBy) -> Self {
         let before = before.filter(|owned| owned.epoch() == lease.epoch());
         let handoff_request = before.map_or(HandoffRequest::None, |owned| owned.handoff_request_after(&lease));
-        let is_urgent = matches!(handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::FromDead(_));
-        let not_before = renewed.at + if is_urgent { Duration::ZERO } else { renewed.pause };
-        let record = LeaseRecord::from_lease(&lease, before.map(|owned| owned.record), kept_alive_by);
+        let record = LeaseRecord::new(&lease, before.map(|owned| owned.record), kept_alive_by);
         let disposition = match before.map(|owned| owned.disposition) {
             Some(Disposition::Drain { until, reason } | Disposition::ReleaseNext { until: Some(until), reason }) => {
                 Disposition::Drain { until, reason }
             }
-            Some(Disposition::Keep | Disposition::KeepNext | Disposition::ReleaseNext { until: None, .. }) | None => {
-                Disposition::Keep
-            }
+            Some(Disposition::Process | Disposition::KeepNext | Disposition::ReleaseNext { until: None, .. })
+            | None => Disposition::Process,
         };
         let mut owned = Self {
             known_since: renewed.at,
             not_started_since: before.map_or(Some(renewed.at), |owned| owned.not_started_since),
             renewal: Renewal {
                 spread: renewed.spread,
-                not_before,
+                not_before: renewed.at + if handoff_request.is_write_due() { Duration::ZERO } else { renewed.pause },
                 turn: RenewalTurn::NotNeeded,
                 failures: 0,
                 under_way: false,
@@ -159,8 +123,7 @@ impl OwnedLease {
             },
             handoff_request,
         };
-        let is_ambiguous = record.ambiguous && kept_alive_by.heartbeat.is_some();
-        if record.rewrite == Rewrite::Due || is_ambiguous || owned.lease.record().scope != kept_alive_by.scope {
+        if record.must_be_rewritten(kept_alive_by) {
             owned.require_rewrite(kept_alive_by.scope);
         }
         owned
@@ -195,14 +158,12 @@ impl OwnedLease {
 
     /// Returns the moment from which the lease duration counts.
     pub(super) fn valid_from(&self, kept_alive_by: KeptAliveBy) -> Moment {
-        let heartbeat = kept_alive_by.heartbeat.filter(|_| self.is_kept_alive_by_heartbeat() && !self.record.ambiguous);
-        let counted = heartbeat.map(|heartbeat| self.record.last_heartbeat.unwrap_or(heartbeat.last));
-        counted.unwrap_or_default().max(self.lease.valid_from())
+        self.record.last_heartbeat(kept_alive_by).unwrap_or_default().max(self.lease.valid_from())
     }
 
     /// Returns whether its record says that the heartbeat of this instance keeps it alive.
     pub(super) fn is_kept_alive_by_heartbeat(&self) -> bool {
-        self.record.scope == LeaseScope::Instance
+        self.record.is_kept_alive_by_heartbeat()
     }
 }
 
@@ -215,16 +176,13 @@ impl OwnedLease {
         if self.renewal.under_way {
             return None;
         }
-        let is_urgent = matches!(self.handoff_request, HandoffRequest::AcknowledgmentDue | HandoffRequest::FromDead(_))
-            || self.record.rewrite == Rewrite::Due;
-        if is_urgent {
+        if self.handoff_request.is_write_due() || self.record.is_rewrite_due() {
             return Some(self.renewal.not_before);
         }
         if self.is_kept_alive_by_heartbeat() {
             return None;
         }
-        let due = self.lease.valid_from() + age.mul_f64(self.renewal.spread);
-        Some(due.max(self.renewal.not_before))
+        Some((self.lease.valid_from() + age.mul_f64(self.renewal.spread)).max(self.renewal.not_before))
     }
 
     pub(super) fn awaits_turn(&self) -> bool {
@@ -248,13 +206,7 @@ impl OwnedLease {
     /// Records that a renewal begins, and returns the lease to renew.
     pub(super) fn start_renewal(&mut self, kept_alive_by: KeptAliveBy) -> Lease {
         self.renewal.under_way = true;
-        if self.record.rewrite == Rewrite::Due {
-            self.record.rewrite = Rewrite::UnderWay;
-        }
-        if self.is_kept_alive_by_heartbeat() && self.lease.record().scope == LeaseScope::Partition {
-            let last = kept_alive_by.heartbeat.map(|heartbeat| heartbeat.last);
-            self.record.last_heartbeat = self.record.last_heartbeat.or(last);
-        }
+        self.record.start_write(self.lease.record().scope, kept_alive_by);
         self.lease.clone()
     }
 
@@ -262,7 +214,7 @@ impl OwnedLease {
     pub(super) fn end_renewal(&mut self) -> AfterRenewal {
         self.renewal.under_way = false;
         match self.disposition {
-            Disposition::Keep | Disposition::Drain { .. } => AfterRenewal::Nothing,
+            Disposition::Process | Disposition::Drain { .. } => AfterRenewal::Nothing,
             Disposition::ReleaseNext { reason, .. } => AfterRenewal::Release(reason),
             Disposition::KeepNext => AfterRenewal::Keep,
         }
@@ -273,9 +225,7 @@ impl OwnedLease {
         self.renewal.not_before = not_before;
         self.renewal.failures = self.renewal.failures.saturating_add(1);
         self.renewal.turn = RenewalTurn::Awaited;
-        if self.record.rewrite == Rewrite::UnderWay {
-            self.record.rewrite = Rewrite::Due;
-        }
+        self.record.fail_write();
     }
 
     fn make_due_at_once(&mut self) {
@@ -318,7 +268,7 @@ impl OwnedLease {
 impl OwnedLease {
     /// Plans the release for when the handler has stopped, or for this moment. Returns whether that is new.
     pub(super) fn plan_drain(&mut self, until: Moment, reason: ReleaseReason) -> bool {
-        let is_new = self.disposition == Disposition::Keep;
+        let is_new = self.disposition == Disposition::Process;
         if is_new {
             self.disposition = Disposition::Drain { until, reason };
         }
@@ -337,27 +287,27 @@ impl OwnedLease {
 
     /// Returns whether the partition is to be processed.
     pub(super) fn is_processed(&self) -> bool {
-        self.disposition == Disposition::Keep
-    }
-
-    /// Returns whether it waits for its handler to stop, or for a renewal after that.
-    pub(super) fn is_draining(&self) -> bool {
-        self.drains_until().is_some()
+        self.disposition == Disposition::Process
     }
 
     /// Returns why it is to be released, if it is.
     pub(super) fn release_reason(&self) -> Option<ReleaseReason> {
         match self.disposition {
-            Disposition::Keep | Disposition::KeepNext => None,
+            Disposition::Process | Disposition::KeepNext => None,
             Disposition::Drain { reason, .. } | Disposition::ReleaseNext { reason, .. } => Some(reason),
         }
+    }
+
+    /// Returns why it is to be released, if it waits for its handler to stop, or for a renewal after that.
+    pub(super) fn drained_for(&self) -> Option<ReleaseReason> {
+        self.release_reason().filter(|_| self.drains_until().is_some())
     }
 
     /// Returns when to release it although its handler has not stopped.
     pub(super) fn overdue_at(&self) -> Option<Moment> {
         match self.disposition {
             Disposition::Drain { until, .. } => Some(until),
-            Disposition::Keep | Disposition::ReleaseNext { .. } | Disposition::KeepNext => None,
+            Disposition::Process | Disposition::ReleaseNext { .. } | Disposition::KeepNext => None,
         }
     }
 
@@ -366,9 +316,9 @@ impl OwnedLease {
     }
 
     /// Returns how long its handler may take to stop.
-    pub(super) fn drains_until(&self) -> Option<Moment> {
+    fn drains_until(&self) -> Option<Moment> {
         match self.disposition {
-            Disposition::Keep | Disposition::KeepNext => None,
+            Disposition::Process | Disposition::KeepNext => None,
             Disposition::Drain { until, .. } => Some(until),
             Disposition::ReleaseNext { until, .. } => until,
         }
@@ -386,36 +336,20 @@ impl OwnedLease {
 
     /// Records that this instance was declared dead.
     pub(super) fn set_ambiguous(&mut self) {
-        self.record.ambiguous |= self.is_kept_alive_by_heartbeat();
+        self.record.set_ambiguous();
     }
 
     /// Records that this instance has a heartbeat again. An ambiguous lease is rewritten only now: without a heartbeat,
     /// another instance could take it over again.
     pub(super) fn require_rewrite_if_ambiguous(&mut self, scope: LeaseScope) {
-        if self.record.ambiguous {
+        if self.record.is_ambiguous() {
             self.require_rewrite(scope);
         }
     }
 
     fn require_rewrite(&mut self, scope: LeaseScope) {
         self.lease = self.lease.clone().forcing_rewrite(scope);
-        self.record.rewrite = Rewrite::Due;
+        self.record.require_rewrite();
         self.make_due_at_once();
-    }
-}
-
-impl LeaseRecord {
-    fn from_lease(lease: &Lease, before: Option<Self>, kept_alive_by: KeptAliveBy) -> Self {
-        let scope = lease.record().scope;
-        let is_covered = kept_alive_by.heartbeat.is_some_and(|heartbeat| heartbeat.first <= lease.valid_from());
-        let rewrite = before.map(|record| record.rewrite).unwrap_or_default();
-        // A record that an earlier write left unchanged is as ambiguous as before.
-        let ambiguous = match before {
-            Some(record) if rewrite != Rewrite::UnderWay => record.ambiguous,
-            _ => !is_covered,
-        };
-        let last_heartbeat = before.filter(|_| rewrite != Rewrite::UnderWay).and_then(|record| record.last_heartbeat);
-        let rewrite = if rewrite == Rewrite::Due { Rewrite::Due } else { Rewrite::No };
-        Self { scope, rewrite, ambiguous: ambiguous && scope == LeaseScope::Instance, last_heartbeat }
     }
 }

@@ -10,6 +10,10 @@ use tokio::time::Instant;
 use crate::model::PartitionId;
 use crate::util::lock;
 
+/// How long a runtime may not run. Even a busy one runs a task within milliseconds, so this is no matter of the
+/// handler: it is long enough for a pause of the process, and short enough that an instance which cannot work says so.
+const RUNTIME_LIMIT: Duration = Duration::from_secs(10);
+
 /// The stalled components of the application.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -36,26 +40,6 @@ pub struct LivenessTracker {
     stall_timeout: Duration,
 }
 
-#[derive(Debug, Default)]
-struct LivenessState {
-    /// The last tick. An application that has never ticked need not do so.
-    last_tick: Option<Instant>,
-    /// The partitions whose handler has a batch.
-    batches: BTreeMap<PartitionId, Batch>,
-}
-
-/// A batch that a handler is processing. A handler that wraps another one holds a guard for each of the two calls.
-#[derive(Debug)]
-struct Batch {
-    /// When the last call began.
-    since: Instant,
-    guards: usize,
-}
-
-/// How long a runtime may not run. Even a busy one runs a task within milliseconds, so this is no matter of the handler:
-/// it is long enough for a pause of the process, and short enough that an instance which cannot work says so.
-const RUNTIME_LIMIT: Duration = Duration::from_secs(10);
-
 impl LivenessTracker {
     /// How often to call [`tick`](Self::tick): 1 s. Some ticks may come late before the runtime counts as stalled.
     pub const TICK: Duration = Duration::from_secs(1);
@@ -68,15 +52,15 @@ impl LivenessTracker {
         lock(&self.state)
     }
 
-    /// Reports that the application's runtime runs. Call it every [`TICK`](Self::TICK): after the first call, the runtime
-    /// counts as stalled if no further call comes within 10 s. A stalled instance claims nothing.
+    /// Reports that the application's runtime runs. Call it every [`TICK`](Self::TICK): after the first call, the
+    /// runtime counts as stalled if no further call comes within 10 s. A stalled instance claims nothing.
     pub fn tick(&self) {
         self.lock_state().last_tick = Some(Instant::now());
     }
 
-    /// Reports that a handler has got a batch of this partition. It has the batch until the guard is dropped. Guards of one
-    /// partition may be nested: the handler has the batch until the last one is dropped, and since the last call of this
-    /// method.
+    /// Reports that a handler has got a batch of this partition. It has the batch until the guard is dropped. Guards of
+    /// one partition may be nested: the handler has the batch until the last one is dropped, and since the last call of
+    /// this method.
     #[must_use = "the batch ends when the guard is dropped"]
     pub fn batch_started(&self, partition: &PartitionId) -> BatchGuard {
         let now = Instant::now();
@@ -106,6 +90,22 @@ impl LivenessTracker {
             partitions: partitions.map(|(partition, _)| partition.clone()).collect(),
         }
     }
+}
+
+#[derive(Debug, Default)]
+struct LivenessState {
+    /// The last tick. An application that has never ticked need not do so.
+    last_tick: Option<Instant>,
+    /// The partitions whose handler has a batch.
+    batches: BTreeMap<PartitionId, Batch>,
+}
+
+/// A batch that a handler is processing. A handler that wraps another one holds a guard for each of the two calls.
+#[derive(Debug)]
+struct Batch {
+    /// When the last call began.
+    since: Instant,
+    guards: usize,
 }
 
 /// Represents a batch that a handler is processing. The batch ends when its last guard is dropped.

@@ -11,42 +11,6 @@ use tokio::time::Instant;
 use crate::model::PartitionId;
 use crate::util::lock;
 
-/// What this instance measures of its partitions. Cheap to clone; all clones share one state.
-#[derive(Clone, Debug, Default)]
-pub struct LoadTracker(Arc<Mutex<BTreeMap<PartitionId, MeasuredLoad>>>);
-
-#[derive(Debug)]
-struct MeasuredLoad {
-    reported: Option<u64>,
-    counted: u64,
-    since: Instant,
-    per_minute: Option<u64>,
-    /// The time over which `per_minute` is averaged.
-    averaged_over: Duration,
-}
-
-impl MeasuredLoad {
-    fn new() -> Self {
-        Self { reported: None, counted: 0, since: Instant::now(), per_minute: None, averaged_over: Duration::ZERO }
-    }
-
-    /// Adds the work since the last sample to the mean. Earlier samples weigh at most as much as [`AVERAGED`].
-    fn add_sample(&mut self, elapsed: Duration) {
-        let kept = whole_millis(self.averaged_over.min(AVERAGED));
-        let known = self.per_minute.unwrap_or_default().saturating_mul(kept);
-        let sum = known.saturating_add(self.counted.saturating_mul(60_000));
-        let time = kept.saturating_add(whole_millis(elapsed)).max(1);
-        self.per_minute = Some(sum.saturating_add(time / 2) / time);
-        self.counted = 0;
-        self.since = Instant::now();
-        self.averaged_over = self.averaged_over.saturating_add(elapsed);
-    }
-}
-
-fn whole_millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
 /// The shortest time over which work is measured.
 const SAMPLE_PERIOD: Duration = Duration::from_secs(10);
 
@@ -55,6 +19,10 @@ const SAMPLE_PERIOD: Duration = Duration::from_secs(10);
 /// by more than the threshold of [`LoadBalancingStrategy::Weighted`](crate::planner::LoadBalancingStrategy::Weighted),
 /// and the partitions would move forever.
 const AVERAGED: Duration = Duration::from_secs(10 * 60);
+
+/// What this instance measures of its partitions. Cheap to clone; all clones share one state.
+#[derive(Clone, Debug, Default)]
+pub struct LoadTracker(Arc<Mutex<BTreeMap<PartitionId, MeasuredLoad>>>);
 
 impl LoadTracker {
     fn lock_measured(&self) -> MutexGuard<'_, BTreeMap<PartitionId, MeasuredLoad>> {
@@ -102,6 +70,38 @@ impl LoadTracker {
             MeasuredLoad { reported, per_minute: recorded, averaged_over, ..MeasuredLoad::new() },
         );
     }
+}
+
+#[derive(Debug)]
+struct MeasuredLoad {
+    reported: Option<u64>,
+    counted: u64,
+    since: Instant,
+    per_minute: Option<u64>,
+    /// The time over which `per_minute` is averaged.
+    averaged_over: Duration,
+}
+
+impl MeasuredLoad {
+    fn new() -> Self {
+        Self { reported: None, counted: 0, since: Instant::now(), per_minute: None, averaged_over: Duration::ZERO }
+    }
+
+    /// Adds the work since the last sample to the mean. Earlier samples weigh at most as much as [`AVERAGED`].
+    fn add_sample(&mut self, elapsed: Duration) {
+        let kept = whole_millis(self.averaged_over.min(AVERAGED));
+        let known = self.per_minute.unwrap_or_default().saturating_mul(kept);
+        let sum = known.saturating_add(self.counted.saturating_mul(60_000));
+        let time = kept.saturating_add(whole_millis(elapsed)).max(1);
+        self.per_minute = Some(sum.saturating_add(time / 2) / time);
+        self.counted = 0;
+        self.since = Instant::now();
+        self.averaged_over = self.averaged_over.saturating_add(elapsed);
+    }
+}
+
+fn whole_millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

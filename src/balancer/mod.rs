@@ -5,13 +5,13 @@
 //!
 //! - The loop claims at most what its [strategy](LoadBalancingStrategy) allows, and never leaves a live owner with less
 //!   than its share.
-//! - While a partition that it won has not been started for 2 s, a processor's loop claims nothing, because what runs the
-//!   partitions may be blocked. A loop without a processor does not know whether its application has started a partition.
+//! - While a partition that it won has not been started for 2 s, a processor's loop claims nothing, because what runs
+//!   the partitions may be blocked. A loop without a processor does not know whether its application has started a
+//!   partition.
 //! - A storage that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
 //!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
-//!   ends at shutdown, if a later incarnation of this owner is running
-//!   ([`ErrorKind::Replaced`]), or if another application owns partitions in the other [name
-//!   case](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
+//!   ends at shutdown, if a later incarnation of this owner is running ([`ErrorKind::Replaced`]), or if another
+//!   application owns partitions in the other [name case](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
 //! - Dropping the future of [`Balancer::run`] has the effect of a crash: nothing is released, and other instances wait
 //!   until the leases expire.
 //!
@@ -43,6 +43,8 @@ mod handle;
 mod handoffs;
 mod heartbeat;
 mod lease;
+mod lease_record;
+mod listing;
 mod liveness;
 mod loads;
 mod pacing;
@@ -88,6 +90,7 @@ use settings::LoopSettings;
 pub use snapshot::{LeaseAge, Snapshot, Snapshots};
 use state::BalancerState;
 pub use step::LeftOwned;
+pub(crate) use step::ProcessingEnd;
 
 /// The state of a loop, its inputs and its outputs.
 #[cfg(feature = "testing")]
@@ -96,10 +99,10 @@ pub(crate) mod internal {
     pub use super::events::Note;
     pub use super::settings::LoopSettings;
     pub use super::state::BalancerState;
-    pub use super::step::{Action, Done, Happened, LoopCommand, StorageRequest};
+    pub use super::step::{Action, Done, Happened, LoopCommand, ProcessingEnd, StorageRequest};
 
-    /// Sets how long the handlers of an application may take to stop, as a processor does, so that partitions are handed
-    /// over. The application releases each partition when it reads
+    /// Sets how long the handlers of an application may take to stop, as a processor does, so that partitions are
+    /// handed over. The application releases each partition when it reads
     /// [`OwnershipEvent::Releasing`](super::OwnershipEvent::Releasing).
     ///
     /// # Errors
@@ -132,8 +135,8 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if settings contradict each other, or if another loop or
-    /// processor uses this store or a clone of it. The message names the setting and the rule.
+    /// [`ErrorKind::Config`] if settings contradict each other, or if another loop or processor uses this store or a
+    /// clone of it. The message names the setting and the rule.
     pub fn new(
         store: GroupStore,
         config: BalancerConfig,
@@ -141,7 +144,7 @@ impl Balancer {
     ) -> Result<(Self, BalancerHandle)> {
         config.check_settings(&store)?;
         let permit = store.loop_permit()?;
-        let (orders, receiver) = mpsc::unbounded_channel();
+        let (messages, receiver) = mpsc::unbounded_channel();
         let unknown = Snapshot::with_nothing_known(store.identity().owner.clone(), config.lease_scope);
         let (snapshot, watched) = watch::channel(Arc::new(unknown));
         let store = store.with_own_outages();
@@ -149,7 +152,7 @@ impl Balancer {
         let ports = Ports {
             permit,
             hub: partitions,
-            orders: receiver,
+            messages: receiver,
             snapshot,
             liveness: LivenessTracker::new(config.stall_timeout),
             loads: LoadTracker::default(),
@@ -159,7 +162,7 @@ impl Balancer {
             store,
         };
         let handle = BalancerHandle {
-            orders,
+            messages,
             snapshots: Snapshots::new(watched),
             liveness: ports.liveness.clone(),
             loads: ports.loads.clone(),
@@ -186,8 +189,8 @@ impl Balancer {
         Ok(self)
     }
 
-    /// Waits with further claims while a partition that was won has not been
-    /// [started](BalancerHandle::report_started): the caller reports each start.
+    /// Waits with further claims while a partition that was won has not been [started](BalancerHandle::report_started):
+    /// the caller reports each start.
     pub(crate) fn with_start_reports(mut self) -> Self {
         self.reports_starts = true;
         self
@@ -199,10 +202,9 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is running: stop
-    /// processing. [`ErrorKind::Config`] if another application owns partitions in the other
-    /// [name case](crate::store::BlobNameCase): everything is released, and the message says what to do.
-    /// [`ErrorKind::Internal`] if an operation of the loop panicked.
+    /// [`ErrorKind::Replaced`] if a later incarnation of this owner is running: stop processing. [`ErrorKind::Config`]
+    /// if another application owns partitions in the other [name case](crate::store::BlobNameCase): everything is
+    /// released, and the message says what to do. [`ErrorKind::Internal`] if an operation of the loop panicked.
     pub async fn run(self) -> Result<()> {
         let span = self.ports.store.telemetry().span().clone();
         self.run_in_span().instrument(span).await
@@ -231,16 +233,16 @@ impl Balancer {
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend cannot
-    /// open new connections: use [`run`](Self::run).
+    /// The errors of [`run`](Self::run). [`ErrorKind::Config`] if the system cannot spawn a thread, or the backend
+    /// cannot open new connections: use [`run`](Self::run).
     pub async fn run_on_dedicated_thread(self) -> Result<()> {
         let store = self.ports.store.with_new_connections()?;
         self.run_on_thread_with(store).await
     }
 
     /// Runs the loop on a dedicated thread, where handlers that block their runtime do not delay it. Runs it on this
-    /// runtime if that is not possible: a paused clock applies to one runtime only, and a backend may have no connections
-    /// for another one.
+    /// runtime if that is not possible: a paused clock applies to one runtime only, and a backend may have no
+    /// connections for another one.
     pub(crate) async fn run_beside_handlers(self) -> Result<()> {
         if is_paused() {
             return self.run().await;

@@ -173,8 +173,8 @@ impl Pacing {
         self.failed_claims = self.failed_claims.saturating_sub(1);
     }
 
-    /// Records that something changed: the next cycle comes no later than one interval after the last one, if the server
-    /// did not ask for a longer wait.
+    /// Records that something changed: the next cycle comes no later than one interval after the last one, if the
+    /// server did not ask for a longer wait.
     pub(super) fn bring_forward(&mut self) {
         self.calm = 0;
         let usual = self.steady_wait(0.0);

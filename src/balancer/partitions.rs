@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::context::Context;
-use super::lease::{HeartbeatSince, KeptAliveBy, OwnedLease, Renewed};
+use super::lease::{OwnedLease, Renewed};
+use super::lease_record::{HeartbeatSince, KeptAliveBy};
 use super::step::LeftOwned;
 use crate::error::Error;
 use crate::model::{LeaseScope, Moment, OwnerId, PartitionId};
@@ -36,7 +37,7 @@ pub(super) enum Activity {
 pub(super) struct PendingHandoff {
     pub(super) handoff: Handoff,
     /// When to poll it next; `None` while a poll is under way.
-    pub(super) next: Option<Moment>,
+    pub(super) next_poll_at: Option<Moment>,
     /// How many polls have failed in a row.
     pub(super) failures: u32,
 }
@@ -228,19 +229,19 @@ impl Partitions {
 
 /// What depends on all leases together.
 impl Partitions {
-    /// Returns when the first partition needs something: a renewal, the end of its lease, a release although its handler
-    /// has not stopped, or a poll of its handoff.
+    /// Returns when the first partition needs something: a renewal, the end of its lease, a release although its
+    /// handler has not stopped, or a poll of its handoff.
     pub(super) fn next_wake(&self, context: &Context) -> Option<Moment> {
         let age = context.renewal_age();
         let lifetime = context.settings.lease_lifetime();
         let moments = self.activities.values().filter_map(|activity| match activity {
             Activity::Owned(owned) => {
-                let turn = if owned.awaits_turn() { self.turns.next() } else { Moment::ZERO };
+                let turn = if owned.awaits_turn() { self.turns.next_turn_at() } else { Moment::ZERO };
                 let renewal = owned.renewal_due_at(age).map(|due| due.max(turn));
                 let expiry = lifetime.map(|lifetime| owned.valid_from(self.kept_alive_by) + lifetime);
                 [renewal, expiry, owned.overdue_at()].into_iter().flatten().min()
             }
-            Activity::AwaitingHandoff(pending) => pending.next,
+            Activity::AwaitingHandoff(pending) => pending.next_poll_at,
             _ => None,
         });
         moments.min()
@@ -272,8 +273,8 @@ impl Partitions {
         self.owned_leases_mut().for_each(|(_, owned)| owned.require_rewrite_if_ambiguous(scope));
     }
 
-    /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other instances
-    /// may have taken over the leases that it kept alive, or may be about to.
+    /// Records that the heartbeat does not count anymore, because it was declared dead or is being ended: other
+    /// instances may have taken over the leases that it kept alive, or may be about to.
     pub(super) fn record_invalid_heartbeat(&mut self) {
         self.kept_alive_by.heartbeat = None;
         self.owned_leases_mut().for_each(|(_, owned)| owned.set_ambiguous());
@@ -292,7 +293,7 @@ pub(super) fn is_in_use(activity: &Activity) -> bool {
 /// the steady state, each lease is renewed twice in that time.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    next: Moment,
+    next_turn_at: Moment,
     /// Whether a renewal waits for its turn.
     any_waits: bool,
 }
@@ -304,19 +305,19 @@ impl Turns {
     }
 
     /// Returns when the next turn begins.
-    pub(super) fn next(&self) -> Moment {
-        self.next
+    pub(super) fn next_turn_at(&self) -> Moment {
+        self.next_turn_at
     }
 
     /// Takes the turn now, for one of this many leases.
     pub(super) fn take_turn(&mut self, now: Moment, leases: usize, lease_duration: Duration) {
         let leases = u32::try_from(leases).unwrap_or(u32::MAX).max(LEAST_PER_LEASE_DURATION);
-        self.next = now + lease_duration / leases;
+        self.next_turn_at = now + lease_duration / leases;
     }
 
     /// Records that a renewal succeeded. Returns whether others had waited.
     pub(super) fn record_success(&mut self) -> bool {
-        self.next = Moment::ZERO;
+        self.next_turn_at = Moment::ZERO;
         std::mem::take(&mut self.any_waits)
     }
 }
@@ -334,8 +335,8 @@ mod tests {
         for (leases, expected) in [(256, 256), (8, 8), (1, 8)] {
             let mut turns = Turns::default();
             let mut taken = 0;
-            while turns.next() < seconds(60) {
-                turns.take_turn(turns.next(), leases, seconds(60));
+            while turns.next_turn_at() < seconds(60) {
+                turns.take_turn(turns.next_turn_at(), leases, seconds(60));
                 taken += 1;
             }
             assert_eq!(taken, expected, "{leases}");

@@ -77,11 +77,11 @@ impl Partitions {
         context: &mut Context,
         partition: &PartitionId,
         epoch: i64,
-        cooldown: Duration,
         settled: bool,
+        cooldown: Duration,
     ) {
         let Some(owned) = self.lease_in_epoch(partition, epoch) else { return };
-        let drained_for = owned.release_reason().filter(|_| owned.is_draining());
+        let drained_for = owned.drained_for();
         if !settled {
             self.report_duplicates(context, partition, epoch, DuplicateCause::CheckpointNotWritten);
         }
@@ -100,16 +100,15 @@ impl Partitions {
     /// Releases a draining partition that nothing processes. The report may concern an earlier epoch of the partition,
     /// but there is nothing to wait for.
     pub(super) fn on_unprocessed(&mut self, context: &mut Context, partition: &PartitionId) {
-        let draining = self.lease_of(partition).filter(|owned| owned.is_draining());
-        if let Some((epoch, reason)) = draining.and_then(|owned| Some((owned.epoch(), owned.release_reason()?))) {
+        let draining = self.lease_of(partition).and_then(|owned| Some((owned.epoch(), owned.drained_for()?)));
+        if let Some((epoch, reason)) = draining {
             self.send_release(context, partition, epoch, reason);
         }
     }
 
     /// Releases partitions whose handlers have not stopped in time.
     pub(super) fn release_overdue(&mut self, context: &mut Context) {
-        let now = context.now;
-        let overdue = self.owned_leases().filter(|(_, owned)| owned.overdue_at().is_some_and(|until| until <= now));
+        let overdue = self.owned_leases().filter(|(_, owned)| owned.overdue_at().is_some_and(|at| at <= context.now));
         let overdue: Vec<_> = overdue
             .filter_map(|(partition, owned)| Some((partition.clone(), owned.epoch(), owned.release_reason()?)))
             .collect();
@@ -165,9 +164,8 @@ impl Partitions {
     /// Stops partitions that could not be renewed in time. If no other instance claims them, the next cycle does.
     pub(super) fn drop_expired(&mut self, context: &mut Context) {
         let Some(lifetime) = context.settings.lease_lifetime() else { return };
-        let kept_alive_by = self.kept_alive_by;
         let expired =
-            self.owned_leases().filter(|(_, owned)| owned.valid_from(kept_alive_by) + lifetime <= context.now);
+            self.owned_leases().filter(|(_, owned)| owned.valid_from(self.kept_alive_by) + lifetime <= context.now);
         let expired: Vec<_> = expired.map(|(partition, _)| partition.clone()).collect();
         for partition in expired {
             self.remove(&partition);

@@ -3,8 +3,6 @@
 
 use std::time::Duration;
 
-use rand::RngExt;
-
 use super::context::Context;
 use super::events::{Note, OwnershipEvent};
 use super::lease::{AfterRenewal, OwnedLease};
@@ -33,7 +31,7 @@ impl Partitions {
     /// Gives the turn to the lease with the fewest failures. Of several, the lease that expires first gets it.
     fn give_turn(&mut self, context: &Context) {
         let now = context.now;
-        if now < self.turns.next() {
+        if now < self.turns.next_turn_at() {
             return;
         }
         let age = context.renewal_age();
@@ -41,9 +39,8 @@ impl Partitions {
         let leases = self.owned_leases().count();
         let waiting = self.owned_leases_mut().filter(|(_, owned)| owned.awaits_turn());
         let due = waiting.filter(|(_, owned)| owned.renewal_due_at(age).is_some_and(|due| due <= now));
-        if let Some((_, owned)) =
-            due.min_by_key(|(_, owned)| (owned.renewal_failures(), owned.valid_from(kept_alive_by)))
-        {
+        let first = due.min_by_key(|(_, owned)| (owned.renewal_failures(), owned.valid_from(kept_alive_by)));
+        if let Some((_, owned)) = first {
             owned.stop_awaiting_turn();
             self.turns.take_turn(now, leases, context.settings.lease_duration());
         }
@@ -59,7 +56,7 @@ impl Partitions {
         // If the lease was dropped in the meantime, the outcome does not matter.
         let kept_alive_by = self.kept_alive_by;
         let Some(owned) = self.lease_in_epoch(partition, epoch) else { return };
-        let next = owned.end_renewal();
+        let after_renewal = owned.end_renewal();
         match outcome {
             ClaimOutcome::Won(lease) => self.add_renewed_lease(context, lease, epoch),
             ClaimOutcome::Lost { by } => {
@@ -78,7 +75,7 @@ impl Partitions {
             }
         }
         let Some(epoch) = self.lease_of(partition).map(OwnedLease::epoch) else { return };
-        match next {
+        match after_renewal {
             AfterRenewal::Nothing => {}
             AfterRenewal::Release(reason) => self.send_release(context, partition, epoch, reason),
             AfterRenewal::Keep => self.send_keep(context, partition, epoch),
@@ -91,8 +88,7 @@ impl Partitions {
         let partition = lease.partition().clone();
         let epoch = lease.epoch();
         let known = self.handoff_requester(&partition, epoch);
-        let draining = self.lease_of(&partition).filter(|owned| owned.is_draining());
-        let drained_for = draining.and_then(OwnedLease::release_reason);
+        let drained_for = self.lease_of(&partition).and_then(OwnedLease::drained_for);
         self.add_lease(context, lease);
         if epoch != before {
             context.record_owner(&partition, PartitionOwner::This);
@@ -123,9 +119,9 @@ impl Context {
         valid_from: Moment,
         error: &Error,
     ) -> Moment {
+        let chance = self.random_chance();
         let settings = &self.settings;
-        let backoff = Backoff::new(settings.first_retry_wait(), longest);
-        let wait = lengthen_wait(backoff.wait_after(failures), self.rng.random_range(0.0..1.0));
+        let wait = lengthen_wait(Backoff::new(settings.first_retry_wait(), longest).wait_after(failures), chance);
         let lifetime = settings.lease_lifetime().unwrap_or(settings.lease_duration());
         let last_chance = last_chance(self.renewal_age(), lifetime, settings.request_timeout);
         retry_time(settings.retry_after(error), self.now + wait, self.now, valid_from + last_chance)

@@ -19,8 +19,8 @@ pub struct LoopSettings {
     pub config: BalancerConfig,
     /// How long handlers may take to stop.
     pub drain_timeout: Duration,
-    /// Whether the application reports each partition that it has started to process. A balancer alone does not know when
-    /// its application does, so it does not wait for that.
+    /// Whether the application reports each partition that it has started to process. A balancer alone does not know
+    /// when its application does, so it does not wait for that.
     pub reports_starts: bool,
     /// Whether the names of the group differ in the other name case.
     pub has_other_name_case: bool,
@@ -48,9 +48,9 @@ impl LoopSettings {
         strict.then(|| self.lease_duration().saturating_sub(LeaseDurations::GRACE + self.drain_timeout))
     }
 
-    /// Returns the age at which a lease is renewed: half the lease duration. With [`OnLeaseExpiry::Stop`] the lease ends
-    /// earlier, and a renewal that meets the request of another instance needs three requests, each of which may take
-    /// almost the request timeout, so it begins earlier, too, but not before a third of that time.
+    /// Returns the age at which a lease is renewed: half the lease duration. With [`OnLeaseExpiry::Stop`] the lease
+    /// ends earlier, and a renewal that meets the request of another instance needs three requests, each of which may
+    /// take almost the request timeout, so it begins earlier, too, but not before a third of that time.
     pub(super) fn renewal_age(&self) -> Duration {
         let half = self.lease_duration() / 2;
         let Some(lifetime) = self.lease_lifetime() else { return half };
@@ -68,6 +68,11 @@ impl LoopSettings {
         error.retry_after().unwrap_or_default().min(self.lease_duration())
     }
 
+    /// Returns the wait between two polls of a handoff.
+    pub(super) fn poll_wait(&self) -> Duration {
+        self.interval() / 2
+    }
+
     /// Returns how long a handler may take to stop and to write its last checkpoint: one that is under way, and one
     /// after a conflict. An instance that requested the partition waits as long as the lease is renewed.
     pub(super) fn time_to_stop(&self) -> Duration {
@@ -79,8 +84,8 @@ impl LoopSettings {
         4 * self.request_timeout
     }
 
-    /// Returns the wait before a partition is claimed again that could not be won `failures` times in a row: a quarter of
-    /// an interval at first, doubled with each failure, and at most the lease duration.
+    /// Returns the wait before a partition is claimed again that could not be won `failures` times in a row: a quarter
+    /// of an interval at first, doubled with each failure, and at most the lease duration.
     pub(super) fn setback_wait(&self, failures: u32, at_least: Duration) -> Duration {
         let wait = Backoff::new(self.interval() / 4, self.lease_duration()).wait_after(failures);
         wait.max(at_least.min(LONGEST_COOLDOWN))

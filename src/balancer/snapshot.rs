@@ -18,8 +18,8 @@ use crate::planner::{PartitionOwner, PartitionView, ReleaseReason};
 pub struct Snapshot {
     /// The instance.
     pub owner: OwnerId,
-    /// How many cycles have succeeded. With zero, nothing is known: yet, or anymore, because the loop was dropped or has
-    /// failed.
+    /// How many cycles have succeeded. With zero, nothing is known: yet, or anymore, because the loop was dropped or
+    /// has failed.
     pub cycles: u64,
     /// Every partition and its owner.
     pub partitions: Vec<PartitionView>,

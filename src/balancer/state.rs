@@ -1,10 +1,9 @@
 //! The decisions of the load-balancing loop: inputs come in, actions come out. There are no requests and no clock here.
 //!
 //! Each part keeps its own facts, and leaves its actions in the [`Context`]. [`Partitions`] knows what this instance
-//! does with each partition, [`HeartbeatKeeper`] what it wrote about itself, and [`Cycles`] when it lists the ownerships
-//! and what it plans.
+//! does with each partition, [`HeartbeatKeeper`] what it wrote about itself, and [`Cycles`] when it lists the
+//! ownerships and what it plans. What follows from a listing is in the module `listing`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,18 +11,17 @@ use rand::rngs::StdRng;
 
 use super::case_check::CaseConflictCheck;
 use super::context::{Change, Context, LoopPhase};
-use super::cycle::{CycleResult, Cycles, drop_lost, is_settled, needs_heartbeats};
+use super::cycle::Cycles;
 use super::events::{Note, OwnershipEvent};
 use super::heartbeat::HeartbeatKeeper;
-use super::lease::OwnedLease;
 use super::liveness::Stalled;
 use super::partitions::{Partitions, is_in_use};
 use super::settings::LoopSettings;
-use super::snapshot::{LeaseAge, Snapshot};
-use super::step::{Action, Done, Happened, LeftOwned, LoopCommand, StorageFailures};
+use super::snapshot::Snapshot;
+use super::step::{Action, Done, Happened, LeftOwned, LoopCommand, ProcessingEnd, StorageFailures};
 use crate::error::Result;
-use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId, Ownership, PartitionId};
-use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelease, ReleaseReason, View, observe};
+use crate::model::{LeaseScope, Moment, PartitionId};
+use crate::planner::{PartitionOwner, PartitionView, ReleaseReason};
 use crate::store::{CaseConflict, ClaimOutcome};
 
 /// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
@@ -33,16 +31,16 @@ const MOST_LISTED_TOGETHER: usize = 2000;
 /// The state of a load-balancing loop.
 #[derive(Debug)]
 pub struct BalancerState {
-    context: Context,
-    partitions: Partitions,
-    heartbeat: HeartbeatKeeper,
-    cycles: Cycles,
+    pub(super) context: Context,
+    pub(super) partitions: Partitions,
+    pub(super) heartbeat: HeartbeatKeeper,
+    pub(super) cycles: Cycles,
     case_check: CaseConflictCheck,
     /// Why this instance ends, and until when it may take to release everything.
     refused: Option<(CaseConflict, Moment)>,
     /// The partitions of the event hub.
-    hub: Arc<[PartitionId]>,
-    snapshot: Arc<Snapshot>,
+    pub(super) hub: Arc<[PartitionId]>,
+    pub(super) snapshot: Arc<Snapshot>,
 }
 
 impl BalancerState {
@@ -50,8 +48,8 @@ impl BalancerState {
     #[must_use]
     pub fn new(settings: LoopSettings, rng: StdRng) -> Self {
         let scope = settings.config.lease_scope;
-        let snapshot = Arc::new(Snapshot::with_nothing_known(settings.this.owner.clone(), scope));
         Self {
+            snapshot: Arc::new(Snapshot::with_nothing_known(settings.this.owner.clone(), scope)),
             cycles: Cycles::new(&settings),
             partitions: Partitions::new(scope),
             context: Context::new(settings, rng),
@@ -59,7 +57,6 @@ impl BalancerState {
             case_check: CaseConflictCheck::default(),
             refused: None,
             hub: Arc::default(),
-            snapshot,
         }
     }
 
@@ -106,13 +103,12 @@ impl BalancerState {
         if let LoopPhase::Ending(until) = self.context.phase {
             return Some(until);
         }
-        let cycle = self.cycles.next().filter(|_| self.context.phase == LoopPhase::Running);
         [
-            cycle,
+            self.cycles.next_cycle_at().filter(|_| self.context.phase == LoopPhase::Running),
             self.partitions.next_wake(&self.context),
-            self.case_check.next(),
+            self.case_check.next_look_at(),
             self.refused.as_ref().map(|(_, until)| *until),
-            self.heartbeat.next(&self.context, &self.partitions),
+            self.heartbeat.next_wake(&self.context, &self.partitions),
         ]
         .into_iter()
         .flatten()
@@ -122,13 +118,13 @@ impl BalancerState {
     /// Returns the time since the oldest renewal of all leases; zero if there is no lease.
     #[must_use]
     pub fn oldest_lease_age(&self, now: Moment) -> Duration {
-        let kept_alive_by = self.partitions.kept_alive_by;
-        let ages = self.partitions.owned_leases().map(|(_, owned)| now.saturating_sub(owned.valid_from(kept_alive_by)));
+        let leases = self.partitions.owned_leases();
+        let ages = leases.map(|(_, owned)| now.saturating_sub(owned.valid_from(self.partitions.kept_alive_by)));
         ages.max().unwrap_or_default()
     }
 
-    /// Returns which operations of this instance the storage keeps failing. A failing claim is included only if the event
-    /// hub has the partition and no other instance owns it.
+    /// Returns which operations of this instance the storage keeps failing. A failing claim is included only if the
+    /// event hub has the partition and no other instance owns it.
     #[must_use]
     pub fn storage_failures(&self) -> StorageFailures {
         let claims = self.partitions.failing_claims().filter(|(partition, _)| {
@@ -158,7 +154,7 @@ impl BalancerState {
         }
     }
 
-    /// Reports the stall. The stalled partitions are kept: another instance of the application would probably stall, too.
+    /// Reports the stall. The stalled partitions are kept: another instance of the application would probably stall.
     fn on_liveness(&mut self, stalled: Stalled) {
         let context = &mut self.context;
         context.push_event(OwnershipEvent::Stalled(stalled.clone()));
@@ -172,11 +168,13 @@ impl BalancerState {
         match command {
             LoopCommand::StopClaiming if context.phase == LoopPhase::Running => context.phase = LoopPhase::Draining,
             LoopCommand::StopClaiming => {}
-            LoopCommand::MarkLost { partition, epoch, by } => partitions.on_lost(context, &partition, epoch, by),
-            LoopCommand::Release { partition, epoch, cooldown, settled } => {
-                partitions.on_stopped(context, &partition, epoch, cooldown, settled);
+            LoopCommand::ProcessingStarted { partition, epoch } => partitions.on_started(context, &partition, epoch),
+            LoopCommand::ProcessingEnded { partition, epoch, end: ProcessingEnd::Lost { by } } => {
+                partitions.on_lost(context, &partition, epoch, by);
             }
-            LoopCommand::Started { partition, epoch } => partitions.on_started(context, &partition, epoch),
+            LoopCommand::ProcessingEnded { partition, epoch, end: ProcessingEnd::Stopped { settled, cooldown } } => {
+                partitions.on_stopped(context, &partition, epoch, settled, cooldown);
+            }
             LoopCommand::Unprocessed { partition } => partitions.on_unprocessed(context, &partition),
             LoopCommand::Shutdown | LoopCommand::Keep if context.is_ending() => {}
             LoopCommand::Shutdown => {
@@ -227,57 +225,6 @@ impl BalancerState {
         }
     }
 
-    fn on_listed(&mut self, listing: Result<Vec<Ownership>>, heartbeats: Option<Vec<Heartbeat>>) {
-        let records = match listing {
-            Ok(records) => records,
-            Err(error) => return self.cycles.on_failed(&mut self.context, error),
-        };
-        let has_heartbeats = heartbeats.is_some();
-        if let Some(heartbeats) = heartbeats {
-            self.heartbeat.on_listed(&mut self.context, heartbeats);
-        }
-        let view = self.read_listing(&records);
-        let is_first = self.snapshot.cycles == 0;
-        let Self { context, partitions, heartbeat, cycles, .. } = self;
-        partitions.poll_failed_owners_soon(context);
-        if let Some(by) = view.replaced_by {
-            return context.end_as_replaced(by);
-        }
-        drop_lost(context, partitions, &view);
-        // The instance forgets the setbacks that are over, of partitions that have a live owner.
-        partitions.setbacks.retain(|partition, setback| {
-            let owner = view.owner_of_partition(partition);
-            setback.until > context.now || !matches!(owner, Some(PartitionOwner::This | PartitionOwner::Other(_)))
-        });
-        context.foreign_owner = view.foreign_owner;
-        if view.foreign_owner {
-            heartbeat.give_up_scope(context, partitions, &view);
-        }
-        if has_heartbeats {
-            partitions.accept_handoff_requests(context, &view);
-        }
-        let plan = cycles.make_plan(context, partitions, &view, is_first);
-        if !has_heartbeats && needs_heartbeats(context, partitions, &view, &plan) {
-            cycles.list_heartbeats(context, records);
-        } else {
-            self.end_cycle(view, plan);
-        }
-    }
-
-    fn on_heartbeats_listed(&mut self, listing: Result<Vec<Heartbeat>>) {
-        let records = std::mem::take(&mut self.cycles.listed);
-        match listing {
-            Ok(heartbeats) => self.heartbeat.on_listed(&mut self.context, heartbeats),
-            Err(error) => return self.cycles.on_failed(&mut self.context, error),
-        }
-        let view = self.read_listing(&records);
-        let is_first = self.snapshot.cycles == 0;
-        let Self { context, partitions, cycles, .. } = self;
-        partitions.accept_handoff_requests(context, &view);
-        let plan = cycles.make_plan(context, partitions, &view, is_first);
-        self.end_cycle(view, plan);
-    }
-
     /// Begins to end the loop if another application owns partitions in the other name case.
     fn on_case_conflict_found(&mut self, found: Result<Option<CaseConflict>>) {
         let Self { context, partitions, heartbeat, case_check, refused, .. } = self;
@@ -291,65 +238,9 @@ impl BalancerState {
         // Until then, both instances may process the same partitions, and the other one may wait for this one.
         let settings = &context.settings;
         let limit = (settings.time_to_stop() + settings.release_limit()).min(settings.lease_duration() / 2);
-        let until = context.now + limit;
-        *refused = Some((conflict, until));
+        *refused = Some((conflict, context.now + limit));
         // Others no longer leave a share to it.
         heartbeat.write_or_end(context, partitions);
-    }
-
-    /// Reads a listing. A partition that this instance has won or renewed since the listing was sent counts as its own,
-    /// even if the listing shows another owner.
-    fn read_listing<'a>(&self, records: &'a [Ownership]) -> View<'a> {
-        let Self { context, partitions, heartbeat, cycles, .. } = self;
-        let observer = Observer {
-            this: &context.settings.this,
-            lease_durations: context.settings.lease_durations,
-            running: &partitions.owned_leases().map(|(partition, _)| partition.clone()).collect(),
-            heartbeats: &heartbeat.listed,
-            outage_ended: context.outage_ended,
-        };
-        let mut view = observe(records, &self.hub, &observer, context.now);
-        for entry in view.partitions.iter_mut().filter(|entry| entry.owner != PartitionOwner::This) {
-            if partitions.lease_of(&entry.partition).is_some_and(|owned| owned.is_newer_than(cycles.listing_sent())) {
-                *entry = PartitionView::new(entry.partition.clone(), PartitionOwner::This);
-            }
-        }
-        view
-    }
-
-    fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
-        let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
-        let calm = plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view);
-        let setback_ends = partitions.setbacks.values().map(|setback| setback.until);
-        let setback_ends = setback_ends.filter(|until| *until > context.now);
-        let next_claimable = view.next_expiry.into_iter().chain(setback_ends).min();
-        let held_back = context.case_unknown && view.has_unowned();
-        cycles.on_succeeded(context, partitions, &plan, CycleResult { calm, held_back, next_claimable });
-        // If nothing may be claimed, there is no plan.
-        let unclaimed =
-            if context.claims_nothing() { snapshot.unclaimed_due_to_limit } else { plan.unclaimed_due_to_limit };
-        if snapshot.unclaimed_due_to_limit != unclaimed {
-            context.push_event(OwnershipEvent::LimitReached { unclaimed });
-        }
-        let before = snapshot.away();
-        let snapshot = Arc::make_mut(snapshot);
-        snapshot.cycles += 1;
-        let ages = view.records.values().map(|seen| {
-            let age = LeaseAge { claimed_at: seen.record.claimed_at, age: seen.age };
-            (seen.partition.clone(), age)
-        });
-        snapshot.leases = ages.collect();
-        snapshot.partitions = view.partitions;
-        snapshot.unclaimed_due_to_limit = unclaimed;
-        emit_away(context, &before, &snapshot.away());
-        context.request_snapshot();
-        for PlannedRelease { partition, reason } in plan.release {
-            if let Some(epoch) = partitions.lease_of(&partition).map(OwnedLease::epoch) {
-                partitions.drain_partition(context, &partition, epoch, reason);
-            }
-        }
-        partitions.start_claims(context, plan.claim, &heartbeat.listed);
-        partitions.start_handoff_requests(context, plan.handoff);
     }
 
     /// Collects what all parts left for the end of the step. The snapshot comes first, so that a subscriber that
@@ -414,25 +305,16 @@ impl BalancerState {
     }
 
     fn change_view(&mut self, partition: &PartitionId, change: Change) {
-        let views = &mut Arc::make_mut(&mut self.snapshot).partitions;
-        let Some(view) = views.iter_mut().find(|view| view.partition == *partition) else { return };
+        let mut views = Arc::make_mut(&mut self.snapshot).partitions.iter_mut();
+        let Some(view) = views.find(|view| view.partition == *partition) else { return };
         match change {
             Change::HandoffReceived(by) => view.handoff_to = Some(by),
             Change::Owner(owner) => {
                 // The request of a requesting instance stays, and reserves the partition once it is released.
-                let same = owner == view.owner || owner == PartitionOwner::Released;
-                let handoff_to = view.handoff_to.take().filter(|_| same);
+                let stays = owner == view.owner || owner == PartitionOwner::Released;
+                let handoff_to = view.handoff_to.take().filter(|_| stays);
                 *view = PartitionView { handoff_to, ..PartitionView::new(partition.clone(), owner) };
             }
         }
-    }
-}
-
-/// Reports which owners have shut down and kept partitions for their restart, and which of them no longer do.
-fn emit_away(context: &mut Context, before: &BTreeMap<OwnerId, usize>, now: &BTreeMap<OwnerId, usize>) {
-    let back = before.keys().filter(|owner| !now.contains_key(*owner)).map(|owner| (owner, 0));
-    let away = now.iter().filter(|(owner, partitions)| before.get(*owner) != Some(*partitions));
-    for (owner, partitions) in away.map(|(owner, partitions)| (owner, *partitions)).chain(back) {
-        context.push_event(OwnershipEvent::OwnerAway { owner: owner.clone(), partitions });
     }
 }

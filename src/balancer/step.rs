@@ -1,5 +1,5 @@
-//! The inputs and outputs of the state, as plain data: what happened, which the driver feeds to it, and what to do about
-//! it, which the driver carries out.
+//! The inputs and outputs of the state, as plain data: what happened, which the driver feeds to it, and what to do
+//! about it, which the driver carries out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -40,19 +40,27 @@ pub enum Happened {
 pub enum LoopCommand {
     /// Claim nothing more.
     StopClaiming,
-    /// Another owner was found to own a partition.
-    MarkLost { partition: PartitionId, epoch: i64, by: Option<OwnerId> },
-    /// The processing of a partition has stopped: release the partition, and do not claim it before the cooldown is
-    /// over. `settled`: its last checkpoint is written.
-    Release { partition: PartitionId, epoch: i64, cooldown: Duration, settled: bool },
     /// The processing of a partition has started.
-    Started { partition: PartitionId, epoch: i64 },
+    ProcessingStarted { partition: PartitionId, epoch: i64 },
+    /// The processing of a partition has ended.
+    ProcessingEnded { partition: PartitionId, epoch: i64, end: ProcessingEnd },
     /// Nothing processes this partition.
     Unprocessed { partition: PartitionId },
     /// Release everything and end.
     Shutdown,
     /// Keep everything for the restart of this owner, and end.
     Keep,
+}
+
+/// How the processing of an owned partition ended, which decides what the loop does with the partition.
+#[derive(Clone, Debug)]
+pub enum ProcessingEnd {
+    /// Another owner was found to own the partition. The loop drops the partition, and writes nothing.
+    Lost { by: Option<OwnerId> },
+    /// The handler has stopped. The loop releases the partition, and does not claim it again before the cooldown is
+    /// over. `settled`: no event that was processed will be processed again. Otherwise the loop reports possible
+    /// duplicates if another instance requested the partition.
+    Stopped { settled: bool, cooldown: Duration },
 }
 
 /// The outcome of an operation on the storage.

@@ -92,8 +92,7 @@ impl MemoryContainer {
     }
 
     fn with_state(state: ContainerState, started_at: OffsetDateTime) -> Self {
-        let server = Server { started: Instant::now(), started_at, state: Mutex::new(state) };
-        Self { server: Arc::new(server) }
+        Self { server: Arc::new(Server { started: Instant::now(), started_at, state: Mutex::new(state) }) }
     }
 
     /// Runs one request. It yields to the scheduler before and after the request takes effect, as real I/O does.
@@ -139,8 +138,7 @@ impl ContainerState {
     }
 
     fn find_blob(&self, name: &str) -> Result<&StoredBlob> {
-        let found = self.blobs.get(name);
-        found.ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the blob {name:?} does not exist")))
+        self.blobs.get(name).ok_or_else(|| Error::new(ErrorKind::NotFound, format!("the blob {name:?} does not exist")))
     }
 
     fn check_condition(&self, name: &str, condition: &Condition) -> Result<()> {
@@ -158,8 +156,8 @@ impl ContainerState {
     fn write_blob(&mut self, name: &str, metadata: Metadata, response: ResponseInfo) -> WriteResult {
         self.writes += 1;
         let etag = ETag::new(&format!("0x{:016X}", self.writes));
-        let last_modified = response.server_time;
-        self.blobs.insert(name.to_owned(), StoredBlob { metadata, etag: etag.clone(), last_modified });
+        self.blobs
+            .insert(name.to_owned(), StoredBlob { metadata, etag: etag.clone(), last_modified: response.server_time });
         WriteResult { etag, versioned: false, response }
     }
 }
@@ -182,8 +180,13 @@ impl BlobContainer for MemoryContainer {
         self.run_request(|state, response| {
             state.check_container()?;
             let from_prefix = state.blobs.range(prefix.to_owned()..);
-            let matching = from_prefix.take_while(|(name, _)| name.starts_with(prefix));
-            Ok(ListResult { blobs: matching.map(|(name, blob)| blob.to_blob(name, response)).collect(), response })
+            Ok(ListResult {
+                blobs: from_prefix
+                    .take_while(|(name, _)| name.starts_with(prefix))
+                    .map(|(name, blob)| blob.to_blob(name, response))
+                    .collect(),
+                response,
+            })
         })
         .await
     }

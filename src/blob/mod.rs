@@ -32,10 +32,9 @@ pub use crate::model::{ETag, Metadata};
 pub enum Condition {
     /// Only if the blob does not exist. Otherwise the result is [`ErrorKind::Conflict`].
     Create,
-    /// Only if the blob still has this ETag. Otherwise the result is
-    /// [`ErrorKind::Conflict`], or [`ErrorKind::NotFound`] if
-    /// the blob does not exist. Do not rely on the difference: Azurite reports a conflict in both cases
-    /// (<https://github.com/Azure/Azurite/issues/2751>). Read the blob to find out.
+    /// Only if the blob still has this ETag. Otherwise the result is [`ErrorKind::Conflict`], or
+    /// [`ErrorKind::NotFound`] if the blob does not exist. Do not rely on the difference: Azurite reports a conflict in
+    /// both cases (<https://github.com/Azure/Azurite/issues/2751>). Read the blob to find out.
     IfMatch(ETag),
 }
 
@@ -163,17 +162,16 @@ pub enum ContainerCreation {
 /// Azure drops dots at the end of each segment of a blob name, so `a.` is `a`. Emulators keep them. Do not use such
 /// names. A backend may do either, or reject them.
 ///
-/// Always used as `Arc<dyn BlobContainer>`. An implementation does not limit the time of a request: its caller, such as a
-/// [`GroupStore`](crate::store::GroupStore), drops the future of a request when its time is over, and that must end the
-/// request. It may limit parts of it, such as the time to connect. An implementation never repeats a conditional write, because after a lost response only the caller can
-/// determine what a conflict means.
+/// Always used as `Arc<dyn BlobContainer>`. An implementation does not limit the time of a request: its caller, such as
+/// a [`GroupStore`](crate::store::GroupStore), drops the future of a request when its time is over, and that must end
+/// the request. It may limit parts of it, such as the time to connect. An implementation never repeats a conditional
+/// write, because after a lost response only the caller can determine what a conflict means.
 ///
 /// # Errors
 ///
-/// All methods fail with [`ErrorKind::ContainerNotFound`],
-/// [`Unauthorized`](crate::ErrorKind::Unauthorized), [`Throttled`](crate::ErrorKind::Throttled),
-/// [`Unavailable`](crate::ErrorKind::Unavailable) (not applied), [`Rejected`](crate::ErrorKind::Rejected) or
-/// [`Indeterminate`](crate::ErrorKind::Indeterminate) (possibly applied).
+/// All methods fail with [`ErrorKind::ContainerNotFound`], [`Unauthorized`](crate::ErrorKind::Unauthorized),
+/// [`Throttled`](crate::ErrorKind::Throttled), [`Unavailable`](crate::ErrorKind::Unavailable) (not applied),
+/// [`Rejected`](crate::ErrorKind::Rejected) or [`Indeterminate`](crate::ErrorKind::Indeterminate) (possibly applied).
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) means that the name or the metadata is invalid, and that
 /// nothing was sent.
 #[async_trait]
@@ -181,8 +179,7 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Lists all blobs whose names start with `prefix`, with their metadata. An account with a hierarchical namespace
     /// also shows directories, as entries with the metadata `hdi_isfolder=true`.
     ///
-    /// A backend limits the memory: the backends of this crate fail with [`ErrorKind::Config`] after
-    /// 250,000 blobs.
+    /// A backend limits the memory: the backends of this crate fail with [`ErrorKind::Config`] after 250,000 blobs.
     async fn list(&self, prefix: &str) -> Result<ListResult>;
 
     /// Reads a blob. A missing blob is [`ErrorKind::NotFound`].
@@ -191,7 +188,7 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     /// Replaces all metadata of a blob. Creates an empty blob if it does not exist and the condition permits it.
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult>;
 
-    /// Deletes a blob, only if it still has this ETag. Otherwise the result is that of [`Condition::IfMatch`].
+    /// Deletes a blob, only if it still has this ETag. Otherwise the result is as for [`Condition::IfMatch`].
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo>;
 
     /// Creates the container if it does not exist.
@@ -202,8 +199,8 @@ pub trait BlobContainer: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`], if a second client cannot be created. A processor then logs a
-    /// warning and renews its leases on the application's runtime, where a handler that blocks it can cost partitions.
+    /// [`ErrorKind::Config`], if a second client cannot be created. A processor then logs a warning and renews its
+    /// leases on the application's runtime, where a handler that blocks it can cost partitions.
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>>;
 }
 
@@ -273,8 +270,8 @@ tokio::task_local! {
     static DEADLINE: Instant;
 }
 
-/// Drops a request when its time is over. `what` names it in the error. The backend can ask how much time is
-/// left, so that it fails with a reason before that.
+/// Drops a request when its time is over. `what` names it in the error. The backend can ask how much time is left, so
+/// that it fails with a reason before that.
 ///
 /// # Errors
 ///

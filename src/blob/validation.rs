@@ -46,19 +46,20 @@ pub fn validate_metadata(metadata: &Metadata) -> Result<()> {
 /// Removes each pair that a write would reject, and returns the errors.
 pub(crate) fn take_unwritable(metadata: &mut Metadata) -> Vec<Error> {
     let mut refusals = Vec::new();
-    metadata.retain(|key, value| {
-        let refusal = check_key(key).and_then(|()| check_value(key, value)).err();
-        let is_writable = refusal.is_none();
-        refusals.extend(refusal);
-        is_writable
+    metadata.retain(|key, value| match check_key(key).and_then(|()| check_value(key, value)) {
+        Ok(()) => true,
+        Err(refusal) => {
+            refusals.push(refusal);
+            false
+        }
     });
     refusals
 }
 
 fn check_key(key: &str) -> Result<()> {
-    let is_identifier = key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
-        && key.bytes().next().is_some_and(|first| !first.is_ascii_digit());
-    if is_identifier {
+    if key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && key.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+    {
         return Ok(());
     }
     Err(invalid_argument(format!(

@@ -1,8 +1,8 @@
 //! The metadata of checkpoints.
 
-use super::fields::{
+use super::{
     HUB_CREATED, INITIAL, MalformedRecord, MetadataReader, OFFSET, OWNER_ID, SEQUENCE_NUMBER, UPDATED_AT, format_time,
-    has_key, insert_some, parse_time, quote_value,
+    insert_some, parse_time, quote_value,
 };
 use crate::model::{CheckpointRecord, Metadata, OwnerId};
 
@@ -21,12 +21,12 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     metadata
 }
 
-/// Adds what an adoption changes to the metadata of a checkpoint blob, which otherwise stays exactly as it was read: the
-/// new owner, and the time at which the position was written.
+/// Adds what an adoption changes to the metadata of a checkpoint blob, which otherwise stays exactly as it was read:
+/// the new owner, and the time at which the position was written.
 #[must_use]
 pub fn with_adopter(mut metadata: Metadata, record: &CheckpointRecord) -> Metadata {
     insert_some(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
-    if !has_key(&metadata, UPDATED_AT) {
+    if !metadata.contains_key(UPDATED_AT) {
         insert_some(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     }
     metadata
@@ -68,7 +68,7 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
 
 /// Returns the sequence number of a checkpoint as other readers see it, which includes the smallest one.
 pub(crate) fn read_sequence_number(metadata: &Metadata) -> Option<i64> {
-    metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case(SEQUENCE_NUMBER))?.1.parse().ok()
+    metadata.get(SEQUENCE_NUMBER)?.parse().ok()
 }
 
 /// .NET 5.11 wrote the text "no offset", and Python writes "None", for a missing offset.

@@ -1,6 +1,6 @@
 //! The metadata of heartbeats.
 
-use super::fields::{
+use super::{
     DECLARED_DEAD_BY, INCARNATION, LEASE_DURATION, MalformedRecord, MetadataReader, OWNER_ID, format_seconds,
     insert_some, malformed_record, parse_seconds, quote_value,
 };
@@ -24,7 +24,7 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
     let mut fields = MetadataReader::new(metadata);
     let named = fields.take(OWNER_ID);
     if named != Some(owner.as_str()) {
-        fields.report_problem(&format!("ownerid {} is not the owner in the blob name", quote_value(named)));
+        fields.report_problem(format!("ownerid {} is not the owner in the blob name", quote_value(named)));
     }
     let incarnation = fields.take_nonempty(INCARNATION).map(Incarnation::from_record);
     if incarnation.is_none() {

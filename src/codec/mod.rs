@@ -14,32 +14,152 @@
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
 mod checkpoint;
-mod fields;
 mod heartbeat;
 mod names;
 mod ownership;
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use crate::model::Metadata;
+
 pub use self::checkpoint::{decode_checkpoint, encode_checkpoint, with_adopter};
 pub(crate) use self::checkpoint::{is_usable_offset, read_sequence_number};
-pub use self::fields::MalformedRecord;
 pub use self::heartbeat::{decode_heartbeat, encode_heartbeat};
 pub use self::names::{BlobNames, RecordKind};
 pub(crate) use self::ownership::names_owner;
 pub use self::ownership::{decode_ownership, encode_ownership, with_handoff_request};
 
+// Keys that all SDKs know.
+const OWNER_ID: &str = "ownerid";
+const SEQUENCE_NUMBER: &str = "sequencenumber";
+const OFFSET: &str = "offset";
+
+// Keys of this crate. They begin with `ehc`, so that no key of another program has the same name; without a hyphen or
+// an underscore, which some proxies drop.
+const INCARNATION: &str = "ehcincarnation";
+const CLAIMED_AT: &str = "ehcclaimedat";
+const EPOCH: &str = "ehcepoch";
+const UPDATED_AT: &str = "ehcupdatedat";
+const INITIAL: &str = "ehcinitial";
+const HUB_CREATED: &str = "ehchubcreated";
+const LOAD: &str = "ehcload";
+const COOPERATIVE: &str = "ehccooperative";
+const HANDOFF_TO: &str = "ehchandoffto";
+const OPERATOR: &str = "ehcoperator";
+const DRAINING: &str = "ehcdraining";
+const AWAY: &str = "ehcaway";
+const LEASE_SCOPE: &str = "ehcleasescope";
+const DECLARED_DEAD_BY: &str = "ehcdeclareddeadby";
+const LEASE_DURATION: &str = "ehcleaseduration";
+
+/// The value of a flag. Without the flag the key is absent.
+const YES: &str = "1";
+const SCOPE_INSTANCE: &str = "instance";
+
+/// A blob whose content does not match its name. It is reported, and otherwise ignored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("blob {blob:?}: {problem}")]
+#[non_exhaustive]
+pub struct MalformedRecord {
+    /// The name of the blob.
+    pub blob: String,
+    /// What is wrong with it.
+    pub problem: String,
+}
+
+impl MalformedRecord {
+    fn new(blob: &str, problem: impl Into<String>) -> Self {
+        Self { blob: blob.to_owned(), problem: problem.into() }
+    }
+}
+
+/// Reads the pairs of a blob's metadata one by one, and gathers what is wrong with them.
+struct MetadataReader<'a> {
+    rest: BTreeMap<&'a str, &'a str>,
+    problems: Vec<String>,
+}
+
+impl<'a> MetadataReader<'a> {
+    fn new(metadata: &'a Metadata) -> Self {
+        Self { rest: metadata.iter().collect(), problems: Vec::new() }
+    }
+
+    fn take(&mut self, key: &str) -> Option<&'a str> {
+        self.rest.remove(key)
+    }
+
+    /// Takes the pairs that were not taken.
+    fn take_rest(&mut self) -> BTreeMap<String, String> {
+        std::mem::take(&mut self.rest).into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+    }
+
+    /// Takes a value, where an empty one counts as absent.
+    fn take_nonempty(&mut self, key: &str) -> Option<&'a str> {
+        self.take(key).filter(|value| !value.is_empty())
+    }
+
+    /// Takes a value, where one that cannot be read is reported and counts as absent.
+    fn take_known<T>(&mut self, key: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+        let text = self.take_nonempty(key)?;
+        let value = read(text);
+        if value.is_none() {
+            self.report_problem(format!("{key} {text:?} is unknown to this version; ignored"));
+        }
+        value
+    }
+
+    fn report_problem(&mut self, problem: impl Into<String>) {
+        self.problems.push(problem.into());
+    }
+}
+
+fn quote_value(value: Option<&str>) -> String {
+    value.map_or_else(|| "(absent)".to_owned(), |value| format!("{value:?}"))
+}
+
+fn parse_flag(text: &str) -> Option<()> {
+    (text == YES).then_some(())
+}
+
+fn malformed_record(blob: &str, problems: &[String]) -> Option<MalformedRecord> {
+    (!problems.is_empty()).then(|| MalformedRecord::new(blob, problems.join("; ")))
+}
+
+fn insert_some(metadata: &mut Metadata, key: &str, value: Option<impl Into<String>>) {
+    if let Some(value) = value {
+        metadata.insert(key, value);
+    }
+}
+
+/// Whole seconds: a lease duration is recorded without a fraction.
+fn format_seconds(duration: Duration) -> String {
+    duration.as_secs().to_string()
+}
+
+fn parse_seconds(text: &str) -> Option<Duration> {
+    text.parse().ok().map(Duration::from_secs)
+}
+
+fn format_time(time: OffsetDateTime) -> Option<String> {
+    time.format(&Rfc3339).ok()
+}
+
+fn parse_time(text: &str) -> Option<OffsetDateTime> {
+    OffsetDateTime::parse(text, &Rfc3339).ok()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-    use std::time::Duration;
-
     use proptest::prelude::*;
     use time::macros::datetime;
 
     use super::*;
     use crate::hostile::hostile_text;
-    use crate::model::{
-        CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord,
-    };
+    use crate::model::{CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord};
 
     #[test]
     fn keys_that_no_other_sdk_knows_have_a_prefix() {
@@ -102,8 +222,8 @@ mod tests {
             number in hostile_text(&["41", "-1", "9223372036854775807", "4,1"]),
             text in hostile_text(&["2026-01-01T00:00:00Z", "true", "60", "4100", "worker-1"]),
         ) {
-            let keys = ["sequencenumber", "ehcepoch", "ehcload", "ehcincarnation", "ehcleaseduration", "offset", "ownerid"];
-            let wire = |value: &str| -> Metadata { keys.iter().map(|key| ((*key).to_owned(), value.to_owned())).collect() };
+            let keys = [SEQUENCE_NUMBER, EPOCH, LOAD, INCARNATION, LEASE_DURATION, OFFSET, OWNER_ID];
+            let wire = |value: &str| -> Metadata { keys.iter().map(|key| (*key, value)).collect() };
             for wire in [wire(&number), wire(&text)] {
                 let written = encode_ownership(&decode_ownership("b", &wire).0);
                 prop_assert_eq!(encode_ownership(&decode_ownership("b", &written).0), written);

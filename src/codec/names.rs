@@ -2,7 +2,7 @@
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::fields::MalformedRecord;
+use super::MalformedRecord;
 use crate::model::{ConsumerGroup, NameCase, OwnerId, PartitionId};
 
 /// The kinds of record of a partition. The blobs of each kind have their own segment.
@@ -111,9 +111,9 @@ impl BlobNames {
         let Some(encoded) = name.strip_prefix(&self.heartbeat) else {
             return Err(MalformedRecord::new(name, "is not a heartbeat of this group"));
         };
-        let decoded = percent_decode_str(encoded).decode_utf8();
-        let decoded = decoded.map_err(|error| MalformedRecord::new(name, error.to_string()))?;
-        let owner = OwnerId::new(decoded).map_err(|error| MalformedRecord::new(name, error.to_string()))?;
+        let id =
+            percent_decode_str(encoded).decode_utf8().map_err(|error| MalformedRecord::new(name, error.to_string()))?;
+        let owner = OwnerId::new(id).map_err(|error| MalformedRecord::new(name, error.to_string()))?;
         // Each owner has exactly one name.
         if encode_owner(&owner) != encoded {
             return Err(MalformedRecord::new(name, "does not have the canonical name of its owner"));

@@ -1,9 +1,9 @@
 //! The metadata of ownerships.
 
-use super::fields::{
+use super::{
     AWAY, CLAIMED_AT, COOPERATIVE, DRAINING, EPOCH, HANDOFF_TO, INCARNATION, LEASE_DURATION, LEASE_SCOPE, LOAD,
-    MalformedRecord, MetadataReader, OPERATOR, OWNER_ID, SCOPE_INSTANCE, YES, format_seconds, format_time, has_key,
-    insert_some, malformed_record, parse_flag, parse_seconds, parse_time,
+    MalformedRecord, MetadataReader, OPERATOR, OWNER_ID, SCOPE_INSTANCE, YES, format_seconds, format_time, insert_some,
+    malformed_record, parse_flag, parse_seconds, parse_time,
 };
 use crate::model::{Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord};
 
@@ -11,8 +11,7 @@ use crate::model::{Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord};
 #[must_use]
 pub fn encode_ownership(record: &OwnershipRecord) -> Metadata {
     let mut metadata: Metadata = record.other.iter().collect();
-    let owner = record.owner.as_ref().map_or("", OwnerId::as_str);
-    metadata.insert(OWNER_ID, owner);
+    metadata.insert(OWNER_ID, record.owner.as_ref().map_or("", OwnerId::as_str));
     insert_some(&mut metadata, INCARNATION, record.incarnation.as_ref().map(Incarnation::as_str));
     insert_some(&mut metadata, CLAIMED_AT, record.claimed_at.and_then(format_time));
     insert_some(&mut metadata, EPOCH, record.epoch.map(|epoch| epoch.to_string()));
@@ -36,7 +35,7 @@ pub fn with_handoff_request(mut metadata: Metadata, by: &OwnerId) -> Metadata {
 
 /// Returns whether the metadata of an ownership blob contains an owner id, which is empty after a release.
 pub(crate) fn names_owner(metadata: &Metadata) -> bool {
-    has_key(metadata, OWNER_ID)
+    metadata.contains_key(OWNER_ID)
 }
 
 /// Reads the metadata of an ownership blob. A record without `ownerid` counts as released, as the official Rust store

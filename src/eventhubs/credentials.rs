@@ -1,5 +1,5 @@
-//! How clients authenticate: connection strings that can be replaced while clients use them, and credentials whose tokens
-//! the official client renews in time.
+//! How clients authenticate: connection strings that can be replaced while clients use them, and credentials whose
+//! tokens the official client renews in time.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -63,8 +63,7 @@ struct Versioned {
 impl ReplaceableConnectionString {
     /// Takes the first connection string. It is checked when a source or sink connects.
     pub fn new(connection_string: impl Into<String>) -> Self {
-        let secret = Secret::new(connection_string.into());
-        Self { current: Arc::new(Mutex::new(Versioned { secret, version: 0 })) }
+        Self { current: Arc::new(Mutex::new(Versioned { secret: Secret::new(connection_string.into()), version: 0 })) }
     }
 
     /// Replaces the connection string. Later clients use the new one, and the next request for properties, link or dead
@@ -166,14 +165,14 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// before the true one. If it then gets the same token, because an identity service has a cache of its own, the client
 /// asks every 30 s.
 ///
-/// Only the time of that request changes. The wrapper returns the tokens of the inner credential unchanged, and the event hub reads their
-/// expiry from the tokens themselves. If the inner credential fails, so does the request, and the client asks again
-/// after 30 s. A request that takes longer than 60 s fails. The first failure of several is logged.
+/// Only the time of that request changes. The wrapper returns the tokens of the inner credential unchanged, and the
+/// event hub reads their expiry from the tokens themselves. If the inner credential fails, so does the request, and the
+/// client asks again after 30 s. A request that takes longer than 60 s fails. The first failure of several is logged.
 ///
 /// Tokens must be valid for more than a minute when the inner credential returns them.
 ///
 /// [`EventHubSource`](crate::EventHubSource) and [`EventHubDeadLetters`](crate::EventHubDeadLetters) wrap their
-/// credential themselves. Use this type for the clients that you open, such as the one of the official
+/// credential themselves. Use this type for the clients that you open, such as the client of the official
 /// `EventProcessor`:
 ///
 /// ```no_run
@@ -233,8 +232,11 @@ impl TokenCredential for RenewableCredential {
         options: Option<TokenRequestOptions<'_>>,
     ) -> azure_core::Result<AccessToken> {
         let got = timeout(TOKEN_TIMEOUT, self.inner.get_token(scopes, options)).await.unwrap_or_else(|elapsed| {
-            let message = format!("the credential returned no token within {TOKEN_TIMEOUT:?}");
-            Err(AzureError::with_error(AzureErrorKind::Credential, elapsed, message))
+            Err(AzureError::with_error(
+                AzureErrorKind::Credential,
+                elapsed,
+                format!("the credential returned no token within {TOKEN_TIMEOUT:?}"),
+            ))
         });
         self.log_change(&got);
         let token = got?;
@@ -247,8 +249,7 @@ impl TokenCredential for RenewableCredential {
 /// It is always later than the expiry of every path that the client renews at this time, which is at most
 /// [`CLIENT_ASKS_BEFORE`] and 5 s away. The client would never again renew a path whose expiry does not advance.
 fn expiry_to_report(expires_on: OffsetDateTime, now: OffsetDateTime) -> OffsetDateTime {
-    let ask_at = (expires_on - ASK_BEFORE).max(now + ASK_AGAIN);
-    ask_at + CLIENT_ASKS_BEFORE
+    (expires_on - ASK_BEFORE).max(now + ASK_AGAIN) + CLIENT_ASKS_BEFORE
 }
 
 #[cfg(test)]
@@ -402,8 +403,8 @@ mod tests {
                 self.puts += 1;
             }
 
-            /// Sleeps until the next renewal, as `refresh_tokens`, but no longer than until `end`. Returns whether it slept
-            /// until the renewal.
+            /// Sleeps until the next renewal, as `refresh_tokens`, but no longer than until `end`. Returns whether it
+            /// slept until the renewal.
             async fn sleep_until_due(&self, bias: Duration, end: OffsetDateTime) -> bool {
                 let first = self.tokens.values().map(|token| token.expires_on).min().unwrap();
                 // A token is due after this time, not at it.

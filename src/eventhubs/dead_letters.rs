@@ -50,11 +50,11 @@ const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 /// | `x-original-attempts` | how many times in a row the event failed, a 32-bit integer |
 /// | `x-original-error` | the last failure with its causes, at most 1024 bytes |
 ///
-/// The dead letter of an [event that the client cannot decode](crate::processor::OnUndecodable) has an empty body, and of
-/// these properties those for the event hub, the consumer group, the partition, the sequence number and the error.
+/// The dead letter of an [event that the client cannot decode](crate::processor::OnUndecodable) has an empty body. Of
+/// these properties it has the event hub, the consumer group, the partition, the sequence number and the error.
 ///
-/// An event may be sent twice, after a crash or a lost response. A property of the same name is replaced, for example if
-/// a handler of the dead-letter hub fails. The error text is that of the application: if it contains personal data or
+/// An event may be sent twice, after a crash or a lost response. A property of the same name is replaced, for example
+/// if a handler of the dead-letter hub fails. The application provides the error text: if it contains personal data or
 /// secrets, so does the property.
 ///
 /// The official client reports success also if the event hub releases or modifies a transfer instead of accepting it.
@@ -83,8 +83,8 @@ pub struct EventHubDeadLettersBuilder {
 }
 
 impl EventHubDeadLetters {
-    /// Returns a builder for a sink that sends to an event hub with a connection string of its namespace or of the event
-    /// hub. The key needs the right *Send*.
+    /// Returns a builder for a sink that sends to an event hub with a connection string of its namespace or of the
+    /// event hub. The key needs the right *Send*.
     ///
     /// ```no_run
     /// # use eventhubs_checkpoint::EventHubDeadLetters;
@@ -141,10 +141,11 @@ impl EventHubDeadLetters {
         let what = "the event hub for dead letters";
         match sent {
             Ok(sent) => sent.map_err(|error| errors::send_error(what, error)),
-            Err(elapsed) => {
-                let message = format!("{what} did not respond within {CLIENT_REQUEST_TIMEOUT:?}");
-                Err(Error::new(ErrorKind::Indeterminate, message).with_source(elapsed))
-            }
+            Err(elapsed) => Err(Error::new(
+                ErrorKind::Indeterminate,
+                format!("{what} did not respond within {CLIENT_REQUEST_TIMEOUT:?}"),
+            )
+            .with_source(elapsed)),
         }
     }
 }
@@ -159,8 +160,9 @@ impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetters {
         let mut properties = AmqpApplicationProperties::new();
         add_place(&mut properties, &event.group, &event.partition_id, &event.error);
         set_property(&mut properties, "x-original-sequence-number", event.sequence_number);
-        let message = AmqpMessage::builder().with_body(Vec::<u8>::new()).with_application_properties(properties);
-        Ok(self.send(message.build()).await?)
+        let message =
+            AmqpMessage::builder().with_body(Vec::<u8>::new()).with_application_properties(properties).build();
+        Ok(self.send(message).await?)
     }
 }
 
@@ -170,8 +172,9 @@ impl EventHubDeadLettersBuilder {
     }
 
     /// Sets options of the client's own builder, as
-    /// [`EventHubSourceBuilder::with_client_builder`](super::EventHubSourceBuilder::with_client_builder) does. The client
-    /// keeps its default of eight retries: a send after half an hour needs one, because the event hub closes idle links.
+    /// [`EventHubSourceBuilder::with_client_builder`](super::EventHubSourceBuilder::with_client_builder) does. The
+    /// client keeps its default of eight retries: a send after half an hour needs one, because the event hub closes
+    /// idle links.
     pub fn with_client_builder(
         self,
         settings: impl Fn(ProducerClientBuilder) -> ProducerClientBuilder + Send + Sync + 'static,
@@ -183,8 +186,8 @@ impl EventHubDeadLettersBuilder {
     ///
     /// # Errors
     ///
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string is invalid or names another event hub.
-    ///   Correct the setting.
+    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string is invalid or names another event
+    ///   hub. Correct the setting.
     /// - [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached. Retry.
     ///
     /// The first dead letter shows whether the key or the credential is valid, and whether the event hub exists.
@@ -202,8 +205,7 @@ impl EventHubDeadLettersBuilder {
 
 impl fmt::Debug for EventHubDeadLettersBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let event_hub = &self.event_hub;
-        f.debug_struct("EventHubDeadLettersBuilder").field("event_hub", event_hub).finish_non_exhaustive()
+        f.debug_struct("EventHubDeadLettersBuilder").field("event_hub", &self.event_hub).finish_non_exhaustive()
     }
 }
 
@@ -262,8 +264,13 @@ fn add_place(
     set_property(properties, "x-original-consumer-group", group.name());
     set_property(properties, "x-original-partition", partition.as_str());
     let mut text = Causes(error).to_string();
-    let ends = text.char_indices().map(|(start, char)| start + char.len_utf8());
-    text.truncate(ends.take_while(|end| *end <= LONGEST_ERROR).last().unwrap_or_default());
+    text.truncate(
+        text.char_indices()
+            .map(|(start, char)| start + char.len_utf8())
+            .take_while(|end| *end <= LONGEST_ERROR)
+            .last()
+            .unwrap_or_default(),
+    );
     set_property(properties, "x-original-error", text);
 }
 

@@ -38,11 +38,11 @@ const MISSING: &str = ": the consumer group or the partition does not exist";
 
 const NOT_FOUND_NOW: &str = ": the service did not find it and does not report what is missing";
 
-const MAY_NOT_LISTEN: &str = ": check that the key or role grants Listen, that the key was not replaced, and that the \
-     token has not expired";
+const MAY_NOT_LISTEN: &str =
+    ": check that the key or role grants Listen, that the key was not replaced, and that the token has not expired";
 
-const MAY_NOT_SEND: &str = ": check that the key or role grants Send, that the key was not replaced, and that the token \
-     has not expired";
+const MAY_NOT_SEND: &str =
+    ": check that the key or role grants Send, that the key was not replaced, and that the token has not expired";
 
 /// How long to wait for a busy service: its responses ask for this in their text.
 const BUSY_WAIT: Duration = Duration::from_secs(4);
@@ -67,9 +67,11 @@ pub(super) fn properties_error(what: &str, error: EventHubsError) -> Error {
 pub(super) fn receive_error(partition: &str, position: Option<&str>, error: EventHubsError) -> Error {
     let (kind, hint) = match (service_cause(&error), position) {
         (Cause::InvalidPosition, Some(position)) => {
-            let message =
-                format!("cannot read partition {partition} after {position}: the broker rejects the position");
-            return Error::new(ErrorKind::InvalidPosition, message).with_source(error);
+            return Error::new(
+                ErrorKind::InvalidPosition,
+                format!("cannot read partition {partition} after {position}: the broker rejects the position"),
+            )
+            .with_source(error);
         }
         // The event is the next one, but the client does not report its number.
         (Cause::Undecodable, _) => return undecodable(None, error),
@@ -128,13 +130,8 @@ fn service_cause(error: &EventHubsError) -> Cause {
 
 /// Returns all AMQP errors of the chain, because the client wraps the broker's response several times.
 fn amqp_errors(error: &EventHubsError) -> impl Iterator<Item = &AmqpError> {
-    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
-    let chain = std::iter::from_fn(move || {
-        let error = next?;
-        next = error.source();
-        Some(error)
-    });
-    chain.filter_map(|error| error.downcast_ref())
+    std::iter::successors(Some(error as &(dyn StdError + 'static)), |error| (*error).source())
+        .filter_map(|error| error.downcast_ref())
 }
 
 /// Returns what an error without a known cause shows, or `None` if it only wraps another one.
@@ -204,8 +201,7 @@ fn cause_of_response(response: &AmqpDescribedError) -> Cause {
 /// (microsoft/AzureMonitorAddonForSplunk#8), or `'NAMESPACE:eventhub:HUB~32766|GROUP'`
 /// (logstash-plugins/logstash-input-azure_event_hubs#32).
 fn cause_of_not_found(text: Option<&str>) -> Cause {
-    let text = text.unwrap_or_default().to_ascii_lowercase();
-    match text.split_once("the messaging entity ") {
+    match text.unwrap_or_default().to_ascii_lowercase().split_once("the messaging entity ") {
         Some((_, rest)) if rest.contains(" could not be found") => Cause::NotFound,
         _ => Cause::NotFoundNow,
     }

@@ -13,6 +13,6 @@ pub use credentials::{RenewableCredential, ReplaceableConnectionString};
 pub use dead_letters::{EventHubDeadLetters, EventHubDeadLettersBuilder};
 pub use source::{EventHubSource, EventHubSourceBuilder, OwnerLevel, trace_context};
 
-/// The limit for opening a connection, closing a link, sending a dead letter, and logging in. The client may wait forever
-/// for a lost response.
+/// The limit for opening a connection, closing a link, sending a dead letter, and logging in. The client may wait
+/// forever for a lost response.
 const CLIENT_REQUEST_TIMEOUT: Duration = Duration::from_secs(20);

@@ -201,8 +201,7 @@ impl ETag {
     /// ```
     #[must_use]
     pub fn new(raw: &str) -> Self {
-        let unquoted = raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-        Self(unquoted.unwrap_or(raw).into())
+        Self(raw.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(raw).into())
     }
 
     /// Returns the value without quotes.
@@ -245,7 +244,8 @@ mod tests {
     proptest! {
         #[test]
         fn equals_a_map_after_any_changes(changes in prop::collection::vec(change(), 0..24)) {
-            let (mut metadata, mut map) = (Metadata::new(), BTreeMap::new());
+            let mut metadata = Metadata::new();
+            let mut map = BTreeMap::new();
             for (insert, key, value) in changes {
                 if insert {
                     prop_assert_eq!(metadata.insert(&key, &value), map.insert(key, value));

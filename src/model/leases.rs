@@ -58,20 +58,24 @@ impl Ownership {
         if self.record.scope != LeaseScope::Instance {
             return age;
         }
-        let of_owner = heartbeats.iter().map(|seen| (&seen.record, seen.age_at(now))).filter(|(heartbeat, _)| {
-            Some(&heartbeat.owner) == self.record.owner.as_ref()
-                && heartbeat.incarnation == self.record.incarnation
-                && heartbeat.declared_dead_by.is_none()
-        });
-        of_owner.map(|(_, heartbeat_age)| heartbeat_age).fold(age, Duration::min)
+        heartbeats
+            .iter()
+            .filter(|seen| {
+                Some(&seen.record.owner) == self.record.owner.as_ref()
+                    && seen.record.incarnation == self.record.incarnation
+                    && seen.record.declared_dead_by.is_none()
+            })
+            .map(|seen| seen.age_at(now))
+            .fold(age, Duration::min)
     }
 
     /// Returns whether the owner must be [declared dead](crate::store::GroupStore::declare_dead) before the partition
     /// may be claimed because its lease expired. Not if the partition was released, if only the age of the record
     /// counts, or if this incarnation wrote the record.
     pub(crate) fn is_kept_alive_by_heartbeat(&self, this: &Identity) -> bool {
-        let is_kept_alive = self.record.owner.is_some() && self.record.scope == LeaseScope::Instance;
-        is_kept_alive && self.record.relation_to(this) != Relation::This
+        self.record.owner.is_some()
+            && self.record.scope == LeaseScope::Instance
+            && self.record.relation_to(this) != Relation::This
     }
 }
 
@@ -120,12 +124,6 @@ pub struct LeaseDurations {
 }
 
 impl LeaseDurations {
-    /// Creates the lease durations of an instance.
-    #[must_use]
-    pub const fn new(own: Duration, foreign: Duration) -> Self {
-        Self { own, foreign }
-    }
-
     /// Added to the age at which the ownership of another owner counts as expired, because `Date` and `Last-Modified`
     /// have a resolution of one second and may come from two machines.
     pub const GRACE: Duration = Duration::from_secs(2);
@@ -137,6 +135,12 @@ impl LeaseDurations {
     /// The longest lease duration. No SDK has a longer one, and sums of such durations cannot overflow. A longer one in
     /// a record counts as this one.
     pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// Creates the lease durations of an instance.
+    #[must_use]
+    pub const fn new(own: Duration, foreign: Duration) -> Self {
+        Self { own, foreign }
+    }
 
     /// Returns the lease duration that this instance records: its own, rounded up to whole seconds.
     #[must_use]

@@ -79,7 +79,7 @@ impl Incarnation {
         let began = began.to_offset(time::UtcOffset::UTC);
         let date = began.date();
         let time = began.time();
-        let text = format!(
+        Self::from_record(&format!(
             "{:04}{:02}{:02}T{:02}{:02}{:02}Z-{random:08x}",
             date.year(),
             u8::from(date.month()),
@@ -87,8 +87,7 @@ impl Incarnation {
             time.hour(),
             time.minute(),
             time.second(),
-        );
-        Self(text.into())
+        ))
     }
 
     /// Creates the incarnation that begins now, by the server time, or a second after an earlier one if that is later.
@@ -107,6 +106,7 @@ impl Incarnation {
         PrimitiveDateTime::parse(began, WRITTEN).ok().map(PrimitiveDateTime::assume_utc)
     }
 
+    /// Creates an incarnation as it is recorded.
     pub(crate) fn from_record(text: &str) -> Self {
         Self(text.into())
     }

@@ -37,8 +37,8 @@ pub struct OwnershipRecord {
     pub away: bool,
     /// What keeps the ownership alive.
     pub scope: LeaseScope,
-    /// How long the ownership is valid without renewal, in whole seconds, as its owner says. Missing in records of other
-    /// SDKs. A release keeps it.
+    /// How long the ownership is valid without renewal, in whole seconds, as its owner says. Missing in records of
+    /// other SDKs. A release keeps it.
     pub lease_duration: Option<Duration>,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
@@ -103,8 +103,8 @@ pub struct HeartbeatRecord {
     pub owner: OwnerId,
     /// The incarnation of that owner. Missing only in a malformed record.
     pub incarnation: Option<Incarnation>,
-    /// The owner that declared this one dead; this owner itself if it has shut down. With
-    /// [`LeaseScope::Instance`], other owners may claim its partitions from then on.
+    /// The owner that declared this one dead; this owner itself if it has shut down. With [`LeaseScope::Instance`],
+    /// other owners may claim its partitions from then on.
     pub declared_dead_by: Option<OwnerId>,
     /// How long the heartbeat is valid, in whole seconds, as its owner says. Missing only in a malformed record, or if
     /// another instance declared an owner dead that never sent a heartbeat.
@@ -168,8 +168,8 @@ pub struct CheckpointRecord {
     /// it, also one at a smaller position.
     pub initial: bool,
     /// When the event hub was created in which the position was read, in whole seconds. The sequence numbers of a
-    /// recreated event hub start over, so a position is meaningless in an event hub with another creation time.
-    /// `None` if the writer did not know the time, as with processors of other SDKs.
+    /// recreated event hub start over, so a position is meaningless in an event hub with another creation time. `None`
+    /// if the writer did not know the time, as with processors of other SDKs.
     pub hub_created_at: Option<OffsetDateTime>,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
@@ -241,10 +241,14 @@ mod tests {
             other: other.clone(),
             ..Default::default()
         };
-        let (handoff_to, operator) = (owned.handoff_to.clone(), owned.operator.clone());
-        let lease_duration = owned.lease_duration;
-        let reserved =
-            OwnershipRecord { epoch: Some(7), handoff_to, operator, lease_duration, other, ..Default::default() };
+        let reserved = OwnershipRecord {
+            epoch: Some(7),
+            handoff_to: owned.handoff_to.clone(),
+            operator: owned.operator.clone(),
+            lease_duration: owned.lease_duration,
+            other,
+            ..Default::default()
+        };
         assert_eq!(owned.released(), reserved);
     }
 }

@@ -17,8 +17,8 @@ pub(super) struct WantedPartitions {
     pub(super) at_once: usize,
 }
 
-/// The place of this instance among those that lack partitions, counted from 0, and their number. Of the
-/// candidates it claims those first whose number has this remainder.
+/// The place of this instance among those that lack partitions, counted from 0, and their number. Of the candidates it
+/// claims those first whose number has this remainder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClaimTurn {
     pub(super) place: usize,
@@ -30,8 +30,8 @@ impl ClaimTurn {
 }
 
 /// Returns the free and released partitions, then the expired ones. Of each kind, those come first that no other
-/// instance claims first: instances that see the same do not collide. The order is otherwise random, so that instances that
-/// see different things seldom collide.
+/// instance claims first: instances that see the same do not collide. The order is otherwise random, so that instances
+/// that see different things seldom collide.
 pub(super) fn unowned_places(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rng: &mut impl Rng) -> Vec<usize> {
     let mut unowned = Vec::new();
     for is_of_kind in [PartitionView::is_free, PartitionView::is_expired] {

@@ -46,8 +46,7 @@ impl Idleness {
             for owner in owners_below_share(view, &policy) {
                 let owned = counts.get(owner).copied().unwrap_or_default();
                 let since = known.get(owner).filter(|before| owned <= before.owned).map_or(now, |before| before.since);
-                let waiting = Waiting { owned, since: since.max(outage_ended.unwrap_or_default()) };
-                self.0.insert(owner.clone(), waiting);
+                self.0.insert(owner.clone(), Waiting { owned, since: since.max(outage_ended.unwrap_or_default()) });
             }
             let idle = self.0.iter().filter(|(_, waiting)| now.saturating_sub(waiting.since) > limit);
             let idle: BTreeSet<_> = idle.map(|(owner, _)| owner.clone()).collect();

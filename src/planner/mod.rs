@@ -21,6 +21,7 @@
 //! when its owner has finished the events in flight.
 
 mod candidates;
+pub(crate) mod fairness;
 mod idle;
 mod observation;
 mod plan;

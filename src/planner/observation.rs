@@ -39,8 +39,8 @@ impl Observer<'_> {
 
 /// Reads a listing at `now`.
 ///
-/// `partitions` are all partitions of the event hub. Records of other partitions are left out; those that this instance runs
-/// are in [`removed`](View::removed). A live record of this instance for a partition that it does not run is
+/// `partitions` are all partitions of the event hub. Records of other partitions are left out; those that this instance
+/// runs are in [`removed`](View::removed). A live record of this instance for a partition that it does not run is
 /// [`Reclaimable`](PartitionOwner::Reclaimable): for instance one whose write arrived late.
 #[must_use]
 pub fn observe<'a>(
@@ -131,8 +131,12 @@ impl<'a> Seen<'a> {
         let heartbeat = owner.and_then(|owner| heartbeats.age_of(owner, record.incarnation.as_ref(), now));
         let age = heartbeat.map_or(seen.age_at(now), |heartbeat| heartbeat.min(seen.age_at(now)));
         let counted = observer.age_since_outage(age, now);
-        let left = observer.lease_durations.lifetime(record).saturating_sub(counted);
-        Self { record, age, live: observer.lease_durations.counts_as_live(record, counted), left }
+        Self {
+            record,
+            age,
+            live: observer.lease_durations.counts_as_live(record, counted),
+            left: observer.lease_durations.lifetime(record).saturating_sub(counted),
+        }
     }
 }
 
@@ -168,9 +172,8 @@ impl<'a: 'o, 'o> ObservedRecords<'a, 'o> {
         let heartbeats = self.live_heartbeats.iter().map(|live| (&live.owner, durations.of_heartbeat(live)));
         let live = self.here.values().filter(|seen| seen.live);
         let here = live.filter_map(|seen| Some((seen.record.owner.as_ref()?, durations.of(seen.record))));
-        let this = [(&observer.this.owner, durations.own)];
         let mut longest: HashMap<_, Duration> = HashMap::new();
-        for (owner, duration) in heartbeats.chain(here).chain(this) {
+        for (owner, duration) in heartbeats.chain(here).chain([(&observer.this.owner, durations.own)]) {
             let known = longest.entry(owner).or_default();
             *known = duration.max(*known);
         }
@@ -200,9 +203,9 @@ impl<'a: 'o, 'o> ObservedRecords<'a, 'o> {
         }
     }
 
-    /// Returns how long a released partition is reserved for an owner: one of its lease durations, in which it lists the
-    /// group at least twice, as long as it is alive. An operator has no record of its own, and the owner to which it
-    /// returns a partition may not have one yet: then the released record says it.
+    /// Returns how long a released partition is reserved for an owner: one of its lease durations, in which it lists
+    /// the group at least twice, as long as it is alive. An operator has no record of its own, and the owner to which
+    /// it returns a partition may not have one yet: then the released record says it.
     fn reservation_time(&self, record: &OwnershipRecord, to: &OwnerId, observer: &Observer<'_>) -> Duration {
         let operated = record.operator.is_some().then(|| observer.lease_durations.of(record));
         let lease_duration = self.alive.get(to).copied().or(operated);
@@ -230,7 +233,7 @@ fn note_other_owner(view: &mut View<'_>, seen: &Seen<'_>, this: &Identity, now: 
         Relation::Other => {
             view.foreign_owner |= record.incarnation.is_none();
             let expiry = now + seen.left;
-            view.next_expiry = Some(view.next_expiry.map_or(expiry, |next| next.min(expiry)));
+            view.next_expiry = Some(view.next_expiry.map_or(expiry, |known| known.min(expiry)));
         }
         _ => {}
     }

@@ -33,7 +33,7 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
     claim.truncate(room);
     room -= claim.len();
 
-    // Phase 3: what the strategy would claim, unowned partitions first, and then the partitions of owners with too many.
+    // Phase 3: what the strategy would claim: unowned partitions first, then the partitions of owners with too many.
     let wanted = match &policy.strategy {
         LoadBalancingStrategy::Balanced => shares::choose_by_number(view, policy, 1, rng),
         LoadBalancingStrategy::Greedy => shares::choose_by_number(view, policy, usize::MAX, rng),
@@ -103,8 +103,11 @@ fn is_own_to_claim(entry: &PartitionView, this: &OwnerId) -> bool {
 
 fn plan_handoff(view: &View<'_>, entry: &PartitionView) -> Option<PlannedHandoff> {
     let PartitionOwner::Other(from) = &entry.owner else { return None };
-    let seen = view.record_of(&entry.partition).cloned();
-    Some(PlannedHandoff { partition: entry.partition.clone(), from: from.clone(), seen })
+    Some(PlannedHandoff {
+        partition: entry.partition.clone(),
+        from: from.clone(),
+        seen: view.record_of(&entry.partition).cloned(),
+    })
 }
 
 fn plan_claim(view: &View<'_>, entry: &PartitionView) -> Option<PlannedClaim> {

@@ -17,8 +17,8 @@ pub enum LoadBalancingStrategy {
     /// second of those that are unowned. The default: if many instances start at once, each one sees the others before
     /// it has claimed more than its share, so that no partition moves twice.
     ///
-    /// If the storage is slow or throttles, the wait between two claims of unowned partitions grows up to the interval. A
-    /// start that will take longer than two minutes is logged.
+    /// If the storage is slow or throttles, the wait between two claims of unowned partitions grows up to the interval.
+    /// A start that will take longer than two minutes is logged.
     ///
     /// Settles within `floor(P/N) + 1` rounds. In a round every instance runs one cycle.
     #[default]

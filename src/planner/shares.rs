@@ -55,8 +55,8 @@ pub(super) fn owners_below_target<'a>(view: &'a View<'_>, policy: &Policy) -> Ve
 /// Returns the shares of the owners that are not idle, if the idle ones keep what they own, and how many partitions
 /// each of the former owns.
 fn shares_without_idle(counts: &OwnershipCounts<'_>, owned: &[usize], policy: &Policy) -> (Shares, Vec<usize>) {
-    let owners = counts.owners.iter().zip(owned);
-    let (idle, active): (Vec<_>, Vec<_>) = owners.partition(|(owner, _)| policy.idle.contains(*owner));
+    let (idle, active): (Vec<_>, Vec<_>) =
+        counts.owners.iter().zip(owned).partition(|(owner, _)| policy.idle.contains(*owner));
     let kept: usize = idle.into_iter().map(|(_, owned)| owned).sum();
     let active: Vec<_> = active.into_iter().map(|(_, owned)| *owned).collect();
     (Shares::new(counts.counts_for.len() - kept, active.len()), active)

@@ -197,8 +197,7 @@ impl<'a> OwnershipCounts<'a> {
                 owners.len() - 1
             })
         };
-        let counts_for = view.partitions.iter().map(|entry| entry.counts_for(&view.me).map(&mut number_of));
-        let counts_for = counts_for.collect();
+        let counts_for = view.partitions.iter().map(|entry| entry.counts_for(&view.me).map(&mut number_of)).collect();
         view.present.iter().for_each(|owner| {
             number_of(owner);
         });

@@ -4,8 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -49,8 +48,8 @@ pub(super) fn spawn_background_tasks<S: EventSource, H: Handler<S::Event>>(
     tasks
 }
 
-/// Compares every running partition with the event hub, to determine its lag and to find receivers that deliver nothing.
-/// Checks each once per period, or slightly sooner, as long as the task runs.
+/// Compares every running partition with the event hub, to determine its lag and to find receivers that deliver
+/// nothing. Checks each once per period, or slightly sooner, as long as the task runs.
 async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
     shared: Arc<SharedResources<S, H>>,
     registry: Registry,
@@ -72,8 +71,8 @@ async fn check_lag<S: EventSource, H: Send + Sync + 'static>(
     }
 }
 
-/// Reports that the application's runtime runs: that the task which polls the processor does, and that new tasks do. They
-/// may be on different threads, and both are needed to start a partition.
+/// Reports that the application's runtime runs: that the task which polls the processor does, and that new tasks do.
+/// They may be on different threads, and both are needed to start a partition.
 pub(super) async fn tick_liveness(liveness: LivenessTracker) -> Infallible {
     loop {
         // An error means that the runtime is shutting down.

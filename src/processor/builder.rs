@@ -14,12 +14,12 @@ use super::handler::Handler;
 use super::monitoring::spans::{BatchSpans, SpanEvents, SpanHook};
 use super::partition::control::Registry;
 use super::shared::{HubCreation, InitialPartitions, SharedResources};
-use super::shutdown::{ShutdownReport, ShutdownRequests, stopping_time};
+use super::shutdown::requests::ShutdownRequests;
+use super::shutdown::{ShutdownReport, stopping_time};
 use crate::balancer::Balancer;
 use crate::error::{Error, Result};
-use crate::source::CLOSE_LIMIT;
-use crate::source::EventSource;
 use crate::source::offset_format::OffsetFormat;
+use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::store::GroupStore;
 use crate::telemetry::Spans;
 
@@ -51,8 +51,8 @@ impl<S: fmt::Debug, H: fmt::Debug> fmt::Debug for ProcessorBuilder<S, H> {
 }
 
 impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
-    /// Sets how the processor works. Default: [`ProcessorConfig::default`]. A second call replaces the settings of the first
-    /// one.
+    /// Sets how the processor works. Default: [`ProcessorConfig::default`]. A second call replaces the settings of the
+    /// first one.
     pub fn with_config(mut self, config: ProcessorConfig) -> Self {
         self.config = config;
         self
@@ -62,8 +62,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// events. Link the span to their trace contexts there, with the version of your tracing library, as
     /// `examples/traces.rs` does.
     ///
-    /// It is called only if a subscriber has enabled the span, in the tasks of the partition: it should not block. A panic
-    /// is logged and changes nothing else. Default: none, and trace contexts are not read.
+    /// It is called only if a subscriber has enabled the span, in the tasks of the partition: it should not block. A
+    /// panic is logged and changes nothing else. Default: none, and trace contexts are not read.
     pub fn with_span_hook(mut self, hook: impl Fn(&Span, SpanEvents<'_>) + Send + Sync + 'static) -> Self {
         self.span_hook = Some(Arc::new(hook));
         self
@@ -89,12 +89,12 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
 
     fn check_group(&self) -> Result<()> {
         let kept = self.store.group();
-        let read = self.source.consumer_group();
-        match read.filter(|read| !read.to_string().eq_ignore_ascii_case(&kept.to_string())) {
-            Some(read) => Err(Error::config(format!(
-                "the event source reads {read}, but the store keeps the records of {kept}: configure the same consumer group for both"
+        match self.source.consumer_group() {
+            Some(read) if !read.to_string().eq_ignore_ascii_case(&kept.to_string()) => Err(Error::config(format!(
+                "the event source reads {read}, but the store keeps the records of {kept}: configure the same consumer \
+                 group for both"
             ))),
-            None => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -113,9 +113,15 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         let drain =
             self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));
         let balancer = balancer.with_drain(stopping_time(drain))?.with_start_reports();
-        let lag_checks_due =
-            self.config.lag_check_interval.map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED));
-        let requests = ShutdownRequests::new(self.store.telemetry().span().clone());
+        let handle = ProcessorHandle {
+            balancer: handle,
+            registry: Registry::default(),
+            requests: ShutdownRequests::new(self.store.telemetry().span().clone()),
+            lag_checks_due: self
+                .config
+                .lag_check_interval
+                .map_or(Duration::MAX, |period| period.saturating_mul(LAG_CHECKS_MISSED)),
+        };
         let shared = SharedResources {
             initial_partitions: InitialPartitions::default(),
             hub_creation: HubCreation::default(),
@@ -123,14 +129,13 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             spans: BatchSpans::new(Spans::new(self.store.group()), self.span_hook, self.streams),
             group: Arc::new(self.store.group().clone()),
             drain_timeout: drain,
-            liveness: handle.liveness().clone(),
-            loads: handle.loads().clone(),
+            liveness: handle.balancer.liveness().clone(),
+            loads: handle.balancer.loads().clone(),
             source: self.source,
             handler: self.handler,
             store: self.store,
             config: self.config,
         };
-        let handle = ProcessorHandle { balancer: handle, registry: Registry::default(), requests, lag_checks_due };
         Ok(Processor { shared: Arc::new(shared), balancer, handle, partitions })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::policies::{CheckpointPolicy, OnFailure, OnShutdown, OnUndecodable};
 use super::start::invalid::OnInvalidCheckpoint;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
@@ -14,128 +15,6 @@ use crate::util::{deserialize_or_never, setters};
 
 /// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// When the processor writes the positions that [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint)
-/// requests.
-///
-/// Each write is one request to the storage. Events after the last written position are redelivered after a crash.
-///
-/// The processor also writes the last requested position when the partition stops, and repeats that write until the time
-/// of the shutdown or of the handoff is over.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct CheckpointPolicy {
-    /// See [`with_max_events`](Self::with_max_events).
-    pub max_events: Option<u32>,
-    /// See [`with_interval`](Self::with_interval).
-    #[serde(deserialize_with = "deserialize_or_never")]
-    pub interval: Option<Duration>,
-}
-
-impl Default for CheckpointPolicy {
-    fn default() -> Self {
-        Self { max_events: None, interval: Some(Duration::from_secs(5)) }
-    }
-}
-
-impl CheckpointPolicy {
-    setters! {
-        /// Writes as soon as this many events lie between the last written position and the requested one. Default: no
-        /// such limit.
-        with_max_events(max_events: Some(u32));
-        /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
-        /// twelve requests per minute and partition.
-        ///
-        /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles the
-        /// wait up to half the lease duration, or waits as long as the server requests. A storage that rejects requests
-        /// therefore receives no more of them than one that accepts them, unless the interval is longer than 30 s.
-        #[doc(alias = "auto.commit.interval.ms")]
-        with_interval(interval: Some(Duration));
-    }
-
-    /// Removes [`interval`](Self::with_interval): the time since a request does not matter. Without
-    /// [`max_events`](Self::with_max_events), positions are then written only when the partition stops.
-    #[must_use]
-    pub fn without_interval(mut self) -> Self {
-        self.interval = None;
-        self
-    }
-}
-
-/// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
-/// partitions are not affected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-#[non_exhaustive]
-pub enum OnFailure {
-    /// Restart it from its checkpoint. The default: most failures are temporary. [`Health`](super::Health) reports an event
-    /// that always fails; the processor never skips it.
-    ///
-    /// If new events were finished since the last restart, the wait is 100 ms, so that events which fail once each delay
-    /// the others little. Otherwise it grows from 250 ms to 30 s, until new events are finished. Jitter shortens each wait
-    /// by up to a quarter.
-    #[default]
-    Restart,
-    /// Release it, and do not claim it for a while: another instance may succeed.
-    Release {
-        /// How long this instance does not claim the partition.
-        #[serde(with = "humantime_serde")]
-        cooldown: Duration,
-    },
-    /// Park it: keep the ownership, but process no events until
-    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume). That holds as long as this instance owns the partition:
-    /// after a move to another instance, as load balancing or a shutdown may cause, or a restart of the process, the
-    /// handler gets the same events again.
-    Park,
-}
-
-/// What the processor does with an event that the source cannot decode.
-///
-/// The official client cannot decode some events that other SDKs write and read, for example an event with a list among
-/// its application properties (Azure/azure-sdk-for-js#31067), or with `null` as its body. Such an event comes back
-/// whenever the partition is read, and no event after it arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum OnUndecodable {
-    /// The partition fails until the event expires, or an operator moves the checkpoint behind it. It is retried with
-    /// growing waits; the error names the event and the command. The default: no event is skipped unless the application
-    /// says so.
-    ///
-    /// The official client does not report the number of the event, so it is inferred: two links in a row must end
-    /// before the same event.
-    #[default]
-    Fail,
-    /// Skip the event. The processor logs and counts it, and [dead letters](super::DeadLetters) store what is known of
-    /// it; a handler of [`Processor::streams`](super::Processor::streams) does not learn of it. Then the checkpoint passes
-    /// it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
-    ///
-    /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
-    /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.
-    Skip,
-}
-
-/// What the processor does with its partitions when it shuts down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum OnShutdown {
-    /// Release them, so that other instances can claim them at once. The default.
-    #[default]
-    Release,
-    /// Keep them for the next start under the same owner id, as static members of a Kafka consumer group do: the
-    /// processor renews each ownership once more, and the next incarnation of this owner claims them in its first cycle.
-    /// No partition moves to another instance, and no events are read until then. If the instance does not return within
-    /// the lease duration, the other instances claim its partitions, as after a crash.
-    ///
-    /// For deployments that restart one instance after the other faster than the lease duration, under stable owner ids
-    /// such as the pod names of a `StatefulSet`. Not for scaling down. Handlers finish and last checkpoints are written as
-    /// with [`Release`](Self::Release). Other SDKs see a live owner until their own expiration interval has passed, but
-    /// may steal from it to balance.
-    #[doc(alias = "group.instance.id")]
-    Keep,
-}
 
 /// How a [`Processor`](super::Processor) works.
 ///
@@ -157,9 +36,9 @@ pub enum OnShutdown {
 ///
 /// # Memory
 ///
-/// A partition holds at most `max_batch_size` events in its handler and as many ready for the next call, `max_in_flight`
-/// tracked events, and at most `prefetch` events in its source. At the limits the source is not read, and the broker
-/// waits.
+/// A partition holds at most `max_batch_size` events in its handler and as many ready for the next call,
+/// `max_in_flight` tracked events, and at most `prefetch` events in its source. At the limits the processor does not
+/// read the source, and the broker waits.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -233,8 +112,8 @@ impl ProcessorConfig {
     /// A group of this crate with 32 partitions and 4 instances then sends about 6400 requests per hour to the storage,
     /// without checkpoints; with the defaults it sends 4500. Each instance sends about 1600, for up to 2000 partitions.
     /// While the storage responds late or not at all it sends more, so that no live instance loses its partitions; see
-    /// "Thousands of partitions" in `docs/storage.md`.
-    /// An instance that is cut off from the storage, or frozen, for more than 16 s loses its partitions.
+    /// "Thousands of partitions" in `docs/storage.md`. An instance that is cut off from the storage, or frozen, for
+    /// more than 16 s loses its partitions.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::ProcessorConfig;
@@ -277,16 +156,17 @@ impl ProcessorConfig {
         /// processor of another SDK already reads a partition, at an earlier event and without a checkpoint, its first
         /// checkpoint replaces that start.
         ///
-        /// A partition that is added to the event hub after the group had started nevertheless starts at the earliest event:
-        /// a running group wants every event of a new partition, including those that were sent before the group noticed it.
-        /// The processor recognizes new partitions by their missing checkpoints, which instances of this crate record in
-        /// the order of the partitions. Instances of other SDKs do not. If one of them owns a new partition before an
-        /// instance of this crate starts, the new partitions before it count as old. In a group that is shared with other
-        /// SDKs, start at the earliest event.
+        /// A partition that is added to the event hub after the group had started nevertheless starts at the earliest
+        /// event: a running group wants every event of a new partition, including those that were sent before the group
+        /// noticed it. The processor recognizes new partitions by their missing checkpoints, which instances of this
+        /// crate record in the order of the partitions. Instances of other SDKs do not. If one of them owns a new
+        /// partition before an instance of this crate starts, the new partitions before it count as old. In a group
+        /// that is shared with other SDKs, start at the earliest event.
         #[doc(alias = "auto.offset.reset")]
         #[doc(alias = "initial_offset")]
         with_start_position(start_position: StartPosition);
-        /// Sets what to do if a partition cannot be read from its checkpoint. Default [`OnInvalidCheckpoint::Earliest`].
+        /// Sets what to do if a partition cannot be read from its checkpoint. Default
+        /// [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
         /// Sets what to do with an event that the source cannot decode. Default [`OnUndecodable::Fail`].
         with_on_undecodable(on_undecodable: OnUndecodable);
@@ -295,9 +175,9 @@ impl ProcessorConfig {
         /// Sets what to do with a partition whose handler failed. Default [`OnFailure::Restart`].
         with_on_failure(on_failure: OnFailure);
         /// Sets how long one call of [`Handler::handle`](super::Handler::handle) or
-        /// [`start_position`](super::Handler::start_position) may take. The processor drops a call that takes longer, which
-        /// counts as a failure. Default: no limit, because only the application knows whether its work may be dropped
-        /// halfway. [`BalancerConfig::with_stall_timeout`] only reports.
+        /// [`start_position`](super::Handler::start_position) may take. The processor drops a call that takes longer,
+        /// which counts as a failure. Default: no limit, because only the application knows whether its work may be
+        /// dropped halfway. [`BalancerConfig::with_stall_timeout`] only reports.
         with_handler_timeout(handler_timeout: Some(Duration));
         /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
@@ -306,16 +186,16 @@ impl ProcessorConfig {
         with_max_batch_wait(max_batch_wait: Duration);
         /// Sets how many events per partition are read ahead of the handler. Default 300, as in the official client.
         with_prefetch(prefetch: usize);
-        /// Sets the most events per partition that are [tracked](super::PartitionContext::track) and not finished, dropped
-        /// ones included. At the limit no more events are delivered. Default 1000.
+        /// Sets the most events per partition that are [tracked](super::PartitionContext::track) and not finished,
+        /// dropped ones included. At the limit no more events are delivered. Default 1000.
         ///
         /// It does not limit how many events are redelivered after a restart: one event that is not finished holds the
         /// checkpoint back, while any number of later events is finished. See
         /// [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld).
         with_max_in_flight(max_in_flight: usize);
-        /// Sets how often each owned partition is compared with the event hub, to determine the lag and to find a receiver
-        /// that delivers nothing although there are events. The processor reopens such a receiver after two comparisons.
-        /// Default 30 s, at one request to the event hub each.
+        /// Sets how often each owned partition is compared with the event hub, to determine the lag and to find a
+        /// receiver that delivers nothing although there are events. The processor reopens such a receiver after two
+        /// comparisons. Default 30 s, at one request to the event hub each.
         with_lag_check_interval(lag_check_interval: Some(Duration));
         /// Sets how long a handler may take to finish its batch when its partition stops, and again for
         /// [`Handler::stopped`](super::Handler::stopped). Default 15 s, or less if
@@ -343,12 +223,12 @@ impl ProcessorConfig {
         self
     }
 
-    /// Where a partition starts that has no checkpoint and belonged to the event hub when the group started.
+    /// Returns where a partition starts that has no checkpoint and belonged to the event hub when the group started.
     pub(super) fn start_position_of(&self, partition: &PartitionId) -> &StartPosition {
         self.start_positions.get(partition).unwrap_or(&self.start_position)
     }
 
-    /// Where a partition starts that has no checkpoint and was added after the group had started.
+    /// Returns where a partition starts that has no checkpoint and was added after the group had started.
     pub(super) fn start_position_of_new(&self, partition: &PartitionId) -> &StartPosition {
         self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
@@ -358,7 +238,7 @@ impl ProcessorConfig {
         for (partition, start_position) in &self.start_positions {
             start_position.check_time(&format!("`with_start_position_of` for partition {partition}"))?;
         }
-        let counts = [
+        for (setter, count) in [
             ("with_max_batch_size", self.max_batch_size),
             ("with_prefetch", self.prefetch),
             ("with_max_in_flight", self.max_in_flight),
@@ -366,34 +246,32 @@ impl ProcessorConfig {
                 "CheckpointPolicy::with_max_events",
                 self.checkpoint_policy.max_events.map_or(1, |events| events as usize),
             ),
-        ];
-        if let Some((setter, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
-            return Err(Error::config(format!("`{setter}` is 0, but must be at least 1")));
+        ] {
+            if count == 0 {
+                return Err(Error::config(format!("`{setter}` is 0, but must be at least 1")));
+            }
         }
-        let durations = [
+        for (setter, duration) in [
             ("with_drain_timeout", self.drain_timeout),
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
             ("with_handler_timeout", self.handler_timeout),
             ("with_max_batch_wait", Some(self.max_batch_wait)),
             ("with_lag_check_interval", self.lag_check_interval),
-        ];
-        let too_long = |duration: &Option<Duration>| duration.filter(|duration| *duration > LONGEST);
-        if let Some((setter, long)) =
-            durations.iter().find_map(|(setter, duration)| Some((setter, too_long(duration)?)))
-        {
-            return Err(Error::config(format!("`{setter}` is {long:?}, but must be at most a day")));
+        ] {
+            if let Some(long) = duration.filter(|duration| *duration > LONGEST) {
+                return Err(Error::config(format!("`{setter}` is {long:?}, but must be at most a day")));
+            }
         }
-        let never_zero = [
+        for (setter, duration, remedy) in [
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval, "use `without_interval`"),
             ("with_handler_timeout", self.handler_timeout, "omit it for no limit"),
             ("with_lag_check_interval", self.lag_check_interval, "use `without_lag_checks`"),
-        ];
-        match never_zero.into_iter().find(|(_, duration, _)| *duration == Some(Duration::ZERO)) {
-            Some((setter, _, remedy)) => {
-                Err(Error::config(format!("`{setter}` is 0s, but must be more than zero: {remedy}")))
+        ] {
+            if duration == Some(Duration::ZERO) {
+                return Err(Error::config(format!("`{setter}` is 0s, but must be more than zero: {remedy}")));
             }
-            None => Ok(()),
         }
+        Ok(())
     }
 }
 

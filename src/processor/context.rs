@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checkpoints::requests::CheckpointRequester;
+use super::handler_errors::{EventError, HandlerError};
 use super::partition::control::Control;
 use super::partition::orders::SessionEnd;
-use super::shutdown::stop::{EventError, HandlerError};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::source::Positioned;
@@ -68,11 +68,11 @@ impl PartitionContext {
         self.control.epoch
     }
 
-    /// Returns how often in a row the partition has failed at the same place, plus one: 1 as long as nothing fails, 2 after
-    /// a failure, and so on. The place is the event that the failure names, or the first event of the call that failed.
-    /// The count starts again once the partition fails at another place, has processed the event, or moves to another
-    /// instance. Events before the place that are redelivered have the same attempt, so the count alone must not decide
-    /// that an event is set aside.
+    /// Returns how often in a row the partition has failed at the same place, plus one: 1 as long as nothing fails, 2
+    /// after a failure, and so on. The place is the event that the failure names, or the first event of the call that
+    /// failed. The count starts again once the partition fails at another place, has processed the event, or moves to
+    /// another instance. Events before the place that are redelivered have the same attempt, so the count alone must
+    /// not decide that an event is set aside.
     #[doc(alias = "delivery_count")]
     #[must_use]
     pub fn attempt(&self) -> u32 {
@@ -81,9 +81,9 @@ impl PartitionContext {
 
     /// Returns the sequence number after which this start of the partition reads, if it could not read after the
     /// checkpoint, or after the position that [`Handler::start_position`](super::Handler::start_position) returned, and
-    /// [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint) chose another one. An application that keeps its own position
-    /// must then replace it with this number, which is smaller if the event hub was recreated. `None` if the partition
-    /// started as requested.
+    /// [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint) chose another one. An application that keeps its own
+    /// position must then replace it with this number, which is smaller if the event hub was recreated. `None` if the
+    /// partition started as requested.
     #[must_use]
     pub fn started_elsewhere(&self) -> Option<i64> {
         self.started_elsewhere
@@ -133,9 +133,10 @@ impl PartitionContext {
             }
             // If no event holds the checkpoint back now, the last one was finished after the flush.
             if let Some(open) = self.checkpoints.waits_for(number) {
-                let message =
-                    format!("the checkpoint at event {number} waits until the tracked event {open} is finished");
-                return Err(Error::new(ErrorKind::EventsInFlight, message));
+                return Err(Error::new(
+                    ErrorKind::EventsInFlight,
+                    format!("the checkpoint at event {number} waits until the tracked event {open} is finished"),
+                ));
             }
         }
     }
@@ -176,8 +177,8 @@ impl PartitionContext {
     }
 
     /// Returns whether this start of the partition is ending: it was requested to stop, it failed, or the processor was
-    /// dropped. A handler that takes long should check this and return early. Tasks of the application that belong to the
-    /// partition should end.
+    /// dropped. A handler that takes long should check this and return early. Tasks of the application that belong to
+    /// the partition should end.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.over.has_ended() || self.control.is_stopping()
@@ -202,9 +203,9 @@ impl PartitionContext {
         }
     }
 
-    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps its lease and the events that the source
-    /// has prefetched, but load balancing may still move the partition: after a move, or a restart of the process, it is
-    /// not paused.
+    /// Stops delivering batches until [`resume`](Self::resume). This instance keeps its lease and the events that the
+    /// source has prefetched, but load balancing may still move the partition: after a move, or a restart of the
+    /// process, it is not paused.
     pub fn pause(&self) {
         self.control.pause();
     }
@@ -256,8 +257,8 @@ impl TrackedEvent {
     /// start.
     #[doc(alias = "nack")]
     pub fn fail(mut self, error: impl Into<HandlerError>) {
-        let event = self.place.take().map(|(number, _)| number);
-        self.checkpoints.fail_token(EventError::for_tracked_event(event, error));
+        let number = self.place.take().map(|(number, _)| number);
+        self.checkpoints.fail_token(EventError::for_tracked_event(number, error));
     }
 }
 

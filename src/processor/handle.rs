@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use super::monitoring::health::{self, Health};
 use super::monitoring::status::{ObservedPartition, PartitionStatus};
 use super::partition::control::{Control, Registry};
-use super::shutdown::ShutdownRequests;
+use super::shutdown::requests::ShutdownRequests;
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 
@@ -43,9 +43,10 @@ impl ProcessorHandle {
     }
 
     fn observe_partitions(&self) -> Vec<ObservedPartition> {
-        let controls = self.registry.controls().into_iter();
         let liveness = self.balancer.liveness();
-        controls
+        self.registry
+            .controls()
+            .iter()
             .map(|control| control.progress.observe_partition(&control.partition, liveness, self.lag_checks_due))
             .collect()
     }
@@ -66,8 +67,8 @@ impl ProcessorHandle {
         })
     }
 
-    /// Stops delivering batches of this partition until [`resume`](Self::resume). This instance keeps its lease, but load
-    /// balancing may still move the partition: after a move, or a restart of the process, it is not paused.
+    /// Stops delivering batches of this partition until [`resume`](Self::resume). This instance keeps its lease, but
+    /// load balancing may still move the partition: after a move, or a restart of the process, it is not paused.
     ///
     /// Returns false if this instance does not process the partition.
     pub fn pause(&self, partition: &PartitionId) -> bool {

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::context::PartitionContext;
-use super::shutdown::stop::{HandlerError, StopReason};
+use super::handler_errors::HandlerError;
+use super::shutdown::StopReason;
 use crate::error::Error;
 use crate::model::{CheckpointRecord, ConsumerGroup, PartitionId};
 use crate::source::StartPosition;
@@ -48,9 +49,9 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
     /// determines where to start, and [`PartitionContext::started_elsewhere`] returns the position.
     ///
-    /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every start,
-    /// skip events at each restart. Because the position of the application takes precedence, resetting the checkpoint
-    /// with a tool does not move the partition.
+    /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every
+    /// start, skip events at each restart. Because the position of the application takes precedence, resetting the
+    /// checkpoint with a tool does not move the partition.
     ///
     /// The call may be dropped at any `await` if the partition is requested to stop, and
     /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
@@ -77,9 +78,9 @@ pub trait Handler<E>: Send + Sync + 'static {
         async {}
     }
 
-    /// Reports a failure of a partition: a call of the handler returned an error, panicked or timed out, a tracked event
-    /// [failed](super::TrackedEvent::fail), or the checkpoint or the events cannot be read. The default does nothing;
-    /// every failure is logged in any case.
+    /// Reports a failure of a partition: a call of the handler returned an error, panicked or timed out, a tracked
+    /// event [failed](super::TrackedEvent::fail), or the checkpoint or the events cannot be read. The default does
+    /// nothing; every failure is logged in any case.
     ///
     /// Called once per failure, before the processor retries or does what [`OnFailure`](super::OnFailure) says, also
     /// while the partition stops. Not called for an error of a handler that has lost its partition, because such a
@@ -94,8 +95,9 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// flight. [`DeadLetters`](super::DeadLetters) store it. Default: does nothing; such an event is logged and counted
     /// in any case.
     ///
-    /// If the partition starts again before the checkpoint has passed the event, it is reported again. The call may be dropped at any `await` if the partition is
-    /// requested to stop, and [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
+    /// If the partition starts again before the checkpoint has passed the event, it is reported again. The call may be
+    /// dropped at any `await` if the partition is requested to stop, and
+    /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
     ///
     /// # Errors
     ///

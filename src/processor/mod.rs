@@ -28,8 +28,10 @@ mod context;
 mod dead_letters;
 mod handle;
 mod handler;
+mod handler_errors;
 mod monitoring;
 mod partition;
+mod policies;
 mod shared;
 mod shutdown;
 mod start;
@@ -55,19 +57,21 @@ use crate::util::lock;
 #[doc(no_inline)]
 pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, ReleaseReason};
 pub use builder::ProcessorBuilder;
-pub use config::{CheckpointPolicy, OnFailure, OnShutdown, OnUndecodable, ProcessorConfig};
+pub use config::ProcessorConfig;
 pub use context::{PartitionContext, TrackedEvent};
 pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink, DeadLetters, HandlerExt};
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, PartitionStart, UndecodableEvent, handler_fn};
+pub use handler_errors::{EventError, HandlerError};
 pub use monitoring::{ErrorSummary, Health, HealthIssue, PartitionState, PartitionStatus, SpanEvents};
-pub use shutdown::{EventError, HandlerError, PhaseReport, ShutdownReport, StopReason};
+pub use policies::{CheckpointPolicy, OnFailure, OnShutdown, OnUndecodable};
+pub use shutdown::{PhaseReport, ShutdownReport, StopReason};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 
 use background::{spawn_background_tasks, tick_liveness};
 use shared::SharedResources;
-use shutdown::{Signals, run_phase};
+use shutdown::requests::Signals;
 use start::discovery::start_up;
 use streams::RunningProcessor;
 use supervisor::Supervisor;
@@ -176,7 +180,6 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let started = tokio::select! {
             biased;
             () = &mut requested => {
-                // Nothing was processed.
                 let nothing_to_do = PhaseReport { took: Duration::ZERO, complete: true };
                 return Ok(ShutdownReport {
                     drain: nothing_to_do,
@@ -203,8 +206,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// Does the same as [`run`](Self::run), until a signal requests the shutdown: Ctrl-C, or SIGTERM on Unix, as
     /// container runtimes send. A second signal, at least a second later, ends the processor at once.
     ///
-    /// The signals stay captured after this has returned, even with an error: from then on they no longer end the process
-    /// by themselves, and the program must end on its own.
+    /// The signals stay captured after this has returned, even with an error: from then on they no longer end the
+    /// process by themselves, and the program must end on its own.
     ///
     /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
     /// `terminationGracePeriodSeconds` is longer. docs/kubernetes.md has the limits of all phases.
@@ -336,34 +339,25 @@ async fn shut_down<S: EventSource, H: Handler<S::Event>>(
     reason: StopReason,
     keep: bool,
 ) -> ShutdownReport {
-    handle.balancer.stop_claiming();
-    let drained = supervisor.stop_all(reason, keep).await;
     let balancer = &handle.balancer;
-    let ending = async { if keep { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
-    let (release, left) = run_phase(Duration::MAX, ending).await;
-    let left = left.unwrap_or_default();
+    balancer.stop_claiming();
+    let mut report = supervisor.stop_all(reason, keep).await;
+    let releasing = async { if keep { balancer.shutdown_and_keep().await } else { balancer.shutdown().await } };
+    let left = report.release.run_phase(Duration::MAX, releasing).await.unwrap_or_default();
+    report.kept = left.kept;
+    report.unreleased = left.unreleased;
     // Both own the source.
     drop(supervisor);
     let _ = timeout(CLOSE_LIMIT, background.shutdown()).await;
-    let close = close_source(shared).await;
-    ShutdownReport {
-        drain: drained.phase,
-        release,
-        close,
-        aborted: drained.aborted,
-        uncheckpointed: drained.uncheckpointed,
-        held_back: drained.held_back,
-        kept: left.kept,
-        unreleased: left.unreleased,
-        forced: false,
-    }
+    report.close = close_source(shared).await;
+    report
 }
 
 /// Closes the source, unless an aborted task still owns it.
 async fn close_source<S: EventSource, H>(shared: Arc<SharedResources<S, H>>) -> PhaseReport {
-    let Some(shared) = Arc::into_inner(shared) else { return PhaseReport::default() };
-    let (report, closed) = run_phase(SOURCE_CLOSE_LIMIT, shared.source.close()).await;
-    match closed {
+    let mut report = PhaseReport::default();
+    let Some(shared) = Arc::into_inner(shared) else { return report };
+    match report.run_phase(SOURCE_CLOSE_LIMIT, shared.source.close()).await {
         Some(Ok(())) => {}
         Some(Err(error)) => telemetry::source_not_closed(&error),
         None => telemetry::source_not_closed(&Error::new(ErrorKind::EventSource, "timed out")),

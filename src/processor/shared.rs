@@ -116,22 +116,22 @@ impl InitialPartitions {
 
     /// Returns whether the partition was added after the group had started and the configured start depends on that.
     pub(crate) fn is_new(&self, partition: &PartitionId, config: &ProcessorConfig) -> bool {
-        let is_initial = self.0.get().is_none_or(|initial| initial.contains(partition));
-        config.start_position == StartPosition::Latest && !is_initial
+        config.start_position == StartPosition::Latest
+            && self.0.get().is_some_and(|initial| !initial.contains(partition))
     }
 }
 
 /// Random numbers are divided into this many steps, which is random enough.
 const STEPS: u32 = 100;
 
-/// Returns the wait with jitter, up to a quarter shorter, so that instances that fail together do not send their requests
-/// at the same time.
+/// Returns the wait with jitter, up to a quarter shorter, so that instances that fail together do not send their
+/// requests at the same time.
 pub(super) fn shorten_randomly(wait: Duration, random: u64) -> Duration {
     shorten_wait(wait, random_part(random))
 }
 
-/// Returns the wait before the first of periodic requests: any part of the period, so that instances that start together
-/// do not send them at the same time.
+/// Returns the wait before the first of periodic requests: any part of the period, so that instances that start
+/// together do not send them at the same time.
 pub(super) fn first_wait(period: Duration, random: u64) -> Duration {
     period.mul_f64(random_part(random))
 }

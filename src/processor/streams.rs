@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 use super::context::PartitionContext;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
-use super::shutdown::ShutdownReport;
-use super::shutdown::stop::{HandlerError, NotTaken, StopReason};
+use super::handler_errors::{HandlerError, NotTaken};
+use super::shutdown::{ShutdownReport, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::util::lock;
@@ -66,15 +66,17 @@ impl<E> PartitionStreams<E> {
         &self.handle
     }
 
-    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. Drops the
-    /// streams that were not taken. If a shutdown was requested before, by [`ProcessorHandle::shutdown`], waits for it.
+    /// Shuts down: streams end after their current batch, last checkpoints are written, partitions are released. Drops
+    /// the streams that were not taken. If a shutdown was requested before, by [`ProcessorHandle::shutdown`], waits for
+    /// it.
     ///
     /// # Errors
     ///
     /// Those of [`Processor::run`](super::Processor::run). [`ErrorKind::Internal`] also if the processor panicked.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.request_once();
-        // A partition does not stop before its stream is dropped, and the application cannot take these streams anymore.
+        // A partition does not stop before its stream is dropped, and the application cannot take these streams
+        // anymore.
         self.started.close();
         while let Some(untaken) = self.started.recv().await {
             drop(untaken);
@@ -104,8 +106,8 @@ impl<E> Stream for PartitionStreams<E> {
 /// processor shuts down. Drop it soon after its end: checkpoints requested until then are still written, within the
 /// drain timeout.
 ///
-/// A stream that is dropped before its end counts as a handler that fails with the current batch, or else the next one, and
-/// [`OnFailure`](super::OnFailure) determines what follows.
+/// A stream that is dropped before its end counts as a handler that fails with the current batch, or else the next one,
+/// and [`OnFailure`](super::OnFailure) determines what follows.
 #[derive(Debug)]
 pub struct PartitionStream<E> {
     context: PartitionContext,
@@ -199,15 +201,23 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         let (dropping, dropped) = oneshot::channel();
         let outlet = Outlet { batches, stopped: Arc::clone(&stopped), dropped };
         self.lock_outlets().insert(context.partition_id().clone(), outlet);
-        let stream = PartitionStream { context, batches: receiver, current: None, stopped, _dropped: dropping };
         // An error means that the application has dropped the partitions, and the processor is about to be dropped.
-        let _ = self.started.send(stream);
+        let _ = self.started.send(PartitionStream {
+            context,
+            batches: receiver,
+            current: None,
+            stopped,
+            _dropped: dropping,
+        });
     }
 
     async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
         let partition = context.partition_id();
-        let outlet = self.lock_outlets().get(partition).map(|outlet| outlet.batches.clone());
-        let batches = outlet.ok_or_else(|| stream_loss_error(partition))?;
+        let batches = self
+            .lock_outlets()
+            .get(partition)
+            .map(|outlet| outlet.batches.clone())
+            .ok_or_else(|| stream_loss_error(partition))?;
         let taken = Arc::new(AtomicBool::new(false));
         let (done, finished) = oneshot::channel();
         batches

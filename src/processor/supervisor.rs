@@ -1,6 +1,6 @@
 //! Runs one task for each owned partition, and none for any other.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,11 @@ use super::partition::control::{Control, Registry};
 use super::partition::handler_call::CallLimit;
 use super::partition::{PartitionTask, TaskEnd};
 use super::shared::SharedResources;
-use super::shutdown::stop::StopReason;
-use super::shutdown::{PhaseReport, run_phase, stop_limit};
-use crate::balancer::{BalancerHandle, OnLeaseExpiry, PartitionOwner, Snapshot};
+use super::shutdown::{PhaseReport, ShutdownReport, StopReason, stop_limit};
+use crate::balancer::{BalancerHandle, OnLeaseExpiry, PartitionOwner, ProcessingEnd, Snapshot};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::source::CLOSE_LIMIT;
-use crate::source::EventSource;
+use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::telemetry::{self, PartitionMetrics};
 use crate::util::panic_message;
 
@@ -46,15 +44,6 @@ pub(super) struct Supervisor<S, H> {
     keep: bool,
 }
 
-/// How the partitions stopped.
-#[derive(Debug, Default)]
-pub(super) struct DrainResult {
-    pub(super) phase: PhaseReport,
-    pub(super) aborted: BTreeSet<PartitionId>,
-    pub(super) uncheckpointed: BTreeSet<PartitionId>,
-    pub(super) held_back: BTreeSet<PartitionId>,
-}
-
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<SharedResources<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
         Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), keep: false }
@@ -77,8 +66,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 Some(ended) = balancing.join_next() => return match ended {
                     Ok(outcome) => outcome.map_err(Arc::new),
                     Err(panic) => {
-                        let message = "internal error: the load-balancing loop panicked";
-                        Err(Arc::new(Error::new(ErrorKind::Internal, message).with_source(panic)))
+                        let error = Error::new(ErrorKind::Internal, "internal error: the load-balancing loop panicked");
+                        Err(Arc::new(error.with_source(panic)))
                     }
                 },
                 Some(Ok((control, outcome))) = self.tasks.join_next() => self.handle_task_end(&control, outcome)?,
@@ -114,115 +103,107 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
 
     fn start_task(&mut self, partition: PartitionId, epoch: i64) {
         let telemetry = self.shared.store.telemetry();
-        let metrics = PartitionMetrics::new(telemetry.metrics(), &partition);
         let span = telemetry::partition_span(telemetry.span(), &partition);
         let SharedResources { liveness, config, .. } = &*self.shared;
-        let call_limit = CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout);
-        let control = Arc::new(Control::new(partition.clone(), epoch, call_limit, metrics, span.clone()));
+        let control = Arc::new(Control::new(
+            partition.clone(),
+            epoch,
+            CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout),
+            PartitionMetrics::new(telemetry.metrics(), &partition),
+            span.clone(),
+        ));
         self.registry.insert(Arc::clone(&control));
         self.balancer.report_started(partition.clone(), epoch);
         self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
-        let working = async move {
-            let outcome = AssertUnwindSafe(task.run()).catch_unwind().await;
-            (control, outcome)
-        };
-        self.tasks.spawn(working.instrument(span));
+        let running = async move { (control, AssertUnwindSafe(task.run()).catch_unwind().await) };
+        self.tasks.spawn(running.instrument(span));
     }
 
-    /// Reports to the balancer what happens to the partition. An error ends the processor.
+    /// Reports to the balancer how the processing of the partition ended. An error ends the processor.
     fn handle_task_end(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
-        let partition = control.partition.clone();
-        let epoch = control.epoch;
-        if let Some(entry) = self.entries.get_mut(&partition) {
+        if let Some(entry) = self.entries.get_mut(&control.partition) {
             entry.ended = true;
         }
-        match outcome {
-            Ok(TaskEnd::Stopped(StopReason::OwnershipLost { by })) => self.balancer.mark_lost_to(partition, epoch, by),
-            Ok(TaskEnd::Stopped(StopReason::Replaced)) => self.balancer.mark_lost(partition, epoch),
-            Ok(TaskEnd::Stopped(StopReason::Shutdown)) if self.keep => {}
-            Ok(TaskEnd::Stopped(StopReason::Released { .. } | StopReason::Shutdown)) => {
-                if control.progress.last_end().is_settled() {
-                    self.balancer.release(partition, epoch, control.release_cooldown());
-                } else {
-                    self.balancer.release_unsettled(partition, epoch, control.release_cooldown());
-                }
-            }
-            Ok(TaskEnd::Stopped(_)) => {}
+        let unsettled = |cooldown| ProcessingEnd::Stopped { settled: false, cooldown };
+        let mut result = Ok(());
+        let end = match outcome {
+            Ok(TaskEnd::Stopped(StopReason::OwnershipLost { by })) => ProcessingEnd::Lost { by },
+            Ok(TaskEnd::Stopped(StopReason::Replaced)) => ProcessingEnd::Lost { by: None },
+            Ok(TaskEnd::Stopped(StopReason::Shutdown)) if self.keep => return Ok(()),
+            Ok(TaskEnd::Stopped(StopReason::Released { .. } | StopReason::Shutdown)) => ProcessingEnd::Stopped {
+                settled: control.progress.last_end().is_settled(),
+                cooldown: control.release_cooldown(),
+            },
+            Ok(TaskEnd::Stopped(_)) => return Ok(()),
             // The failed batch may have been processed in part.
-            Ok(TaskEnd::Release { cooldown }) => self.balancer.release_unsettled(partition, epoch, cooldown),
+            Ok(TaskEnd::Release { cooldown }) => unsettled(cooldown),
+            Ok(TaskEnd::Failed(error)) if error.kind() == ErrorKind::Contended => {
+                telemetry::adoption_contended(&control.partition, &error);
+                unsettled(Duration::ZERO)
+            }
             Ok(TaskEnd::Failed(error)) => {
-                let contended = error.kind() == ErrorKind::Contended;
-                if contended {
-                    telemetry::adoption_contended(&partition, &error);
-                }
-                self.balancer.release_unsettled(partition, epoch, Duration::ZERO);
-                return if contended { Ok(()) } else { Err(error) };
+                result = Err(error);
+                unsettled(Duration::ZERO)
             }
             Err(panic) => {
-                telemetry::partition_task_panicked(&partition, panic_message(&*panic));
-                self.balancer.release_unsettled(partition, epoch, Duration::ZERO);
+                telemetry::partition_task_panicked(&control.partition, panic_message(&*panic));
+                unsettled(Duration::ZERO)
             }
-        }
-        Ok(())
+        };
+        self.balancer.report_ended(control.partition.clone(), control.epoch, end);
+        result
     }
 
     /// Stops every partition within the drain timeout and the time for the last checkpoints. Each partition is released
     /// as soon as it has stopped, while others still drain. If this instance keeps its partitions, the balancer keeps
-    /// them afterwards.
-    pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> DrainResult {
+    /// them afterwards. Returns the first part of the report.
+    pub(super) async fn stop_all(&mut self, reason: StopReason, keep: bool) -> ShutdownReport {
         self.keep = keep;
         for entry in self.entries.values() {
             entry.control.request_stop(reason.clone());
         }
-        let mut drained = DrainResult::default();
+        let mut report = ShutdownReport::default();
+        let mut drain = PhaseReport::default();
         let limit = stop_limit(self.shared.drain_timeout, &self.shared.store);
-        let all = async {
+        let draining = async {
             while let Some(ended) = self.tasks.join_next().await {
                 let Ok((control, outcome)) = ended else { continue };
-                drained.record_stop(&control);
+                report.record_stop(&control);
                 // The processor is already ending.
                 let _ = self.handle_task_end(&control, outcome);
             }
         };
-        let (phase, _) = run_phase(limit, all).await;
-        drained.phase = phase;
-        if !phase.complete {
+        drain.run_phase(limit, draining).await;
+        report.drain = drain;
+        if !drain.complete {
             telemetry::partitions_aborted(limit);
-            self.registry.controls().iter().for_each(|control| drained.record_abort(control));
+            self.registry.controls().iter().for_each(|control| report.record_abort(control));
             // A handler that blocks its thread cannot be aborted, so it is not awaited without a limit.
             let _ = timeout(CLOSE_LIMIT, self.tasks.shutdown()).await;
         }
-        drained
+        report
     }
 }
 
-impl DrainResult {
-    fn record_stop(&mut self, control: &Control) {
-        let end = control.progress.last_end();
-        if end.aborted {
-            self.aborted.insert(control.partition.clone());
-        }
-        if end.uncheckpointed {
-            self.uncheckpointed.insert(control.partition.clone());
-        }
-        if end.held_back {
-            self.held_back.insert(control.partition.clone());
-        }
+impl ShutdownReport {
+    fn record_stop(&mut self, Control { partition, progress, .. }: &Control) {
+        let end = progress.last_end();
+        self.aborted.extend(end.aborted.then(|| partition.clone()));
+        self.uncheckpointed.extend(end.uncheckpointed.then(|| partition.clone()));
+        self.held_back.extend(end.held_back.then(|| partition.clone()));
     }
 
-    fn record_abort(&mut self, control: &Control) {
-        self.aborted.insert(control.partition.clone());
-        if control.progress.is_behind() {
-            self.uncheckpointed.insert(control.partition.clone());
-        }
+    fn record_abort(&mut self, Control { partition, progress, .. }: &Control) {
+        self.aborted.insert(partition.clone());
+        self.uncheckpointed.extend(progress.is_behind().then(|| partition.clone()));
     }
 }
 
-/// Returns why the balancer no longer owns a partition in the epoch that its task was started for. While the runtime was
-/// blocked, a lease that the balancer gave up may have expired for all others, too, or the balancer may have won the
-/// partition again: with strict leases, after it gave the partition up.
+/// Returns why the balancer no longer owns a partition in the epoch that its task was started for. While the runtime
+/// was blocked, a lease that the balancer gave up may have expired for all others, too, or the balancer may have won
+/// the partition again: with strict leases, after it gave the partition up.
 fn loss_reason(snapshot: &Snapshot, partition: &PartitionId, on_lease_expiry: OnLeaseExpiry) -> StopReason {
     let names_this_instance = match snapshot.owner(partition) {
         Some(PartitionOwner::Reclaimable) => true,

@@ -24,7 +24,7 @@ impl<E: Positioned + Send + 'static> EventReceiver<E> {
     ///
     /// # Errors
     ///
-    /// Those of [`next_batch`](Self::next_batch), after all earlier events.
+    /// The errors of [`next_batch`](Self::next_batch), after all earlier events.
     pub(crate) async fn gather_batch(&mut self, limits: &BatchLimits) -> Result<Option<Vec<E>>> {
         if limits.wait.is_zero() && self.gathered.events.is_empty() {
             let batch = self.next_batch(limits.events).await?;

@@ -1,5 +1,5 @@
-//! What the processor needs to know of an event: its position, and the trace that it belongs to. And how a source reports
-//! an event that it cannot decode.
+//! What the processor needs to know of an event: its position, and the trace that it belongs to. And how a source
+//! reports an event that it cannot decode.
 
 use std::error::Error as StdError;
 use std::fmt;

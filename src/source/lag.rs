@@ -29,8 +29,8 @@ pub enum LagState {
 /// How many events of a partition wait to be processed.
 ///
 /// It is as exact as its two numbers. The checkpoint is behind the processed events by up to
-/// [`CheckpointPolicy::interval`](crate::processor::CheckpointPolicy::interval), and the properties are as old as the last lag
-/// check. Serialized as `{"events": 1234, "state": "known"}`.
+/// [`CheckpointPolicy::interval`](crate::processor::CheckpointPolicy::interval), and the properties are as old as the
+/// last lag check. Serialized as `{"events": 1234, "state": "known"}`.
 #[doc(alias = "consumer_lag")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
@@ -52,8 +52,7 @@ impl Lag {
     /// ```
     /// use std::time::Duration;
     /// use eventhubs_checkpoint::Position;
-    /// use eventhubs_checkpoint::source::Lag;
-    /// use eventhubs_checkpoint::source::PartitionProperties;
+    /// use eventhubs_checkpoint::source::{Lag, PartitionProperties};
     ///
     /// let last = Position::new(1999, "x");
     /// let properties = PartitionProperties::new(1000, Some(last), false);
@@ -75,13 +74,15 @@ impl Lag {
         let before_first = properties.beginning_sequence_number().saturating_sub(1);
         let done = checkpoint.map_or(before_first, |checkpoint| checkpoint.max(before_first));
         let waiting = last.map_or(0, |last| last.saturating_sub(done).max(0));
-        let state = match (last, checkpoint) {
-            _ if age > max_age => LagState::Stale,
-            (None, _) => LagState::Empty,
-            (Some(_), None) => LagState::NoCheckpoint,
-            (Some(_), Some(_)) => LagState::Known,
-        };
-        Self { events: Some(waiting.unsigned_abs()), state }
+        Self {
+            events: Some(waiting.unsigned_abs()),
+            state: match (last, checkpoint) {
+                _ if age > max_age => LagState::Stale,
+                (None, _) => LagState::Empty,
+                (Some(_), None) => LagState::NoCheckpoint,
+                (Some(_), Some(_)) => LagState::Known,
+            },
+        }
     }
 }
 

@@ -1,11 +1,12 @@
-//! The port between the processor and an event hub, for other sources than
-//! [`EventHubSource`](crate::EventHubSource): implement [`EventSource`].
+//! The port between the processor and an event hub, for other sources than [`EventHubSource`](crate::EventHubSource):
+//! implement [`EventSource`].
 //!
 //! The port returns `impl Future` instead of boxed futures, because a processor has one source whose type is known. A
 //! [`BlobContainer`](crate::blob::BlobContainer) is used as a trait object, so its futures are boxed.
 
 pub(crate) mod batch;
 mod event;
+mod guard;
 mod lag;
 pub(crate) mod offset_format;
 pub(crate) mod positions;
@@ -17,14 +18,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use time::OffsetDateTime;
-use tokio::time::timeout;
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::util::catch_panic;
 
 pub(crate) use event::undecodable_number;
 pub use event::{Positioned, TraceContext, undecodable};
+pub(crate) use guard::guard_request;
 pub use lag::{Lag, LagState};
 pub(crate) use offset_format::{BEFORE_EVERYTHING, OffsetFormat, names_another_event};
 pub(crate) use positions::resolve_start;
@@ -40,9 +40,6 @@ pub(crate) const NO_EPOCH: i64 = 0;
 
 /// How long a receiver may take to close. A late close does no harm: the broker admits the next reader anyway.
 pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-
-/// How long the event hub may take to respond to a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where to start reading a partition that has no checkpoint, or for which the application
 /// [chooses a position](crate::processor::Handler::start_position).
@@ -88,12 +85,12 @@ impl StartPosition {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Config`] if a retry cannot help, because the event hub or the consumer
+/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a retry cannot help, because the event hub or the consumer
 ///   group does not exist. It ends the processor.
-/// - [`ErrorKind::Fenced`] if the broker has given the partition to another reader, or
+/// - [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the broker has given the partition to another reader, or
 ///   rejects the receiver because of another reader.
-/// - [`undecodable`] if the source cannot decode an event: [`OnUndecodable`](crate::processor::OnUndecodable) determines what
-///   follows.
+/// - [`undecodable`] if the source cannot decode an event: [`OnUndecodable`](crate::processor::OnUndecodable)
+///   determines what follows.
 /// - Any other error: the processor retries.
 pub trait EventSource: Send + Sync + 'static {
     /// The type of its events.
@@ -121,7 +118,7 @@ pub trait EventSource: Send + Sync + 'static {
     ///
     /// `epoch` is 0 if this instance may not own the partition. The processor then looks for one event, to record where
     /// the partition starts. Such a receiver must not displace the receiver of the owner. If the broker rejects it for
-    /// that reason ([`ErrorKind::Fenced`]), the processor relies on the start that the owner
+    /// that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the owner
     /// has recorded, and otherwise retries.
     fn open_receiver(
         &self,
@@ -151,26 +148,5 @@ pub trait EventSource: Send + Sync + 'static {
         Self: Sized,
     {
         async { Ok(()) }
-    }
-}
-
-/// Returns the outcome of a request to the event source. A panic and a timeout are errors.
-pub(crate) async fn guard_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    timeout(REQUEST_TIMEOUT, catch_panic(request)).await.unwrap_or_else(|_| {
-        Err(Error::new(ErrorKind::EventSource, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
-
-    use super::*;
-
-    /// It is not the storage, whose failures have waits of their own.
-    #[tokio::test(start_paused = true)]
-    async fn a_silent_event_hub_is_a_failure_of_the_source() {
-        let error = guard_request(pending::<Result<()>>()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::EventSource);
     }
 }

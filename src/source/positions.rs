@@ -6,8 +6,8 @@
 //!
 //! An owner opens these receivers with its own epoch. With a lower epoch the broker could reject them while the
 //! previous owner is still attached. With a higher epoch the broker could reject the owner's own receiver while they
-//! are attached. For a partition that this instance may not own, the epoch is [`NO_EPOCH`](super::NO_EPOCH),
-//! with which a receiver displaces no other: the search must not interrupt the owner.
+//! are attached. For a partition that this instance may not own, the epoch is [`NO_EPOCH`](super::NO_EPOCH), with which
+//! a receiver displaces no other: the search must not interrupt the owner.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -176,8 +176,7 @@ impl<S: EventSource> Search<'_, S> {
     /// Returns the position of an event, and the event if it still exists. It may have expired meanwhile. An event hub
     /// with compaction may not have it, and the source may not be able to decode it; the offset then remains unknown.
     async fn find_event(&self, number: i64) -> Result<(Position, Option<S::Event>)> {
-        let from = StartPosition::AfterSequenceNumber(number.saturating_sub(1));
-        let event = match self.first_event(&from).await {
+        let event = match self.first_event(&StartPosition::AfterSequenceNumber(number.saturating_sub(1))).await {
             Err(error) if error.kind() == ErrorKind::Undecodable => None,
             event => event?,
         };
@@ -231,8 +230,8 @@ impl<S: EventSource> Search<'_, S> {
     fn missing_number_error(&self) -> Error {
         let Self { partition, start, .. } = self;
         Error::config(format!(
-            "partition {partition} cannot start at {start:?}, because the events of the source have no sequence numbers: start \
-             at the earliest or the latest event"
+            "partition {partition} cannot start at {start:?}, because the events of the source have no sequence \
+             numbers: start at the earliest or the latest event"
         ))
     }
 }

@@ -1,5 +1,5 @@
-//! What an event hub reports about itself and about the events of a partition, and whether a recorded position belongs to
-//! it or to a deleted event hub with the same name.
+//! What an event hub reports about itself and about the events of a partition, and whether a recorded position belongs
+//! to it or to a deleted event hub with the same name.
 
 use std::time::Duration;
 
@@ -34,9 +34,10 @@ impl EventHubProperties {
     /// requests are equal.
     ///
     /// The processor records it with each position. If the event hub later has another time, it was deleted and created
-    /// again: recorded positions then count as invalid, for [`InvalidReason::Recreated`](crate::processor::InvalidReason), however
-    /// many events the new event hub has. Without it, only positions after the end of the partition are found. A
-    /// source must not report a time that can change for the same events.
+    /// again: recorded positions then count as invalid, for
+    /// [`InvalidReason::Recreated`](crate::processor::InvalidReason), however many events the new event hub has.
+    /// Without it, only positions after the end of the partition are found. A source must not report a time that can
+    /// change for the same events.
     #[must_use]
     pub fn with_created_at(mut self, time: OffsetDateTime) -> Self {
         self.created_at = Some(whole_seconds(time));
@@ -71,8 +72,8 @@ pub(crate) fn whole_seconds(time: OffsetDateTime) -> OffsetDateTime {
 /// The range of events in a partition.
 ///
 /// Created by [`new`](Self::new) only, because event hubs report an emptied partition, in which all events have
-/// expired, in two ways: with the number of the first event after that of the last one, or with equal numbers. The
-/// second report looks like a partition of one event. Here both are equal: empty, with a
+/// expired, in two ways: with a number of the first event that is greater than the number of the last one, or with
+/// equal numbers. The second report looks like a partition of one event. Here both are equal: empty, with a
 /// [`beginning_sequence_number`](Self::beginning_sequence_number) after the last event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartitionProperties {
@@ -87,7 +88,7 @@ impl PartitionProperties {
     ///
     /// - `last`: `None`, or a negative number, if there never was an event. The first one will then be number 0.
     /// - `is_empty`: matters only if there was an event. If the event hub does not report it, pass `false` and, for a
-    ///   partition without available events, a `beginning_sequence_number` after that of `last`.
+    ///   partition without available events, a `beginning_sequence_number` after the number of `last`.
     ///
     /// The tests of KEDA's scaler show that an empty partition may have equal numbers other than 0 (kedacore/keda
     /// `pkg/scalers/azure_eventhub_scaler_test.go`). .NET (`EventHubMetricsProvider.cs` of the extension for Functions)
@@ -108,8 +109,11 @@ impl PartitionProperties {
     pub fn new(beginning_sequence_number: i64, last: Option<Position>, is_empty: bool) -> Self {
         let last = last.filter(|last| last.sequence_number >= 0);
         let next = last.as_ref().map_or(0, |last| last.sequence_number.saturating_add(1));
-        let first = if is_empty { next } else { beginning_sequence_number.clamp(0, next) };
-        Self { first, last, last_enqueued_at: None }
+        Self {
+            first: if is_empty { next } else { beginning_sequence_number.clamp(0, next) },
+            last,
+            last_enqueued_at: None,
+        }
     }
 
     /// Sets when the last event was enqueued, expired or not. Ignored if there never was an event.
@@ -150,8 +154,7 @@ impl PartitionProperties {
 
     /// Returns whether the event hub has an event with this number that is not the last one.
     pub(crate) fn holds_before_last(&self, number: i64) -> bool {
-        let last = self.last.as_ref().map(|last| last.sequence_number);
-        number >= self.first && last.is_some_and(|last| number < last)
+        number >= self.first && self.last.as_ref().is_some_and(|last| number < last.sequence_number)
     }
 
     /// Returns the same range without the events at its end that no link delivers.

@@ -16,8 +16,8 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
+use super::guard::{catch_panic, catch_panic_in};
 use crate::error::{Error, ErrorKind, Result};
-use crate::util::{catch_panic, catch_panic_in};
 
 /// How long the link of a dropped receiver may take to close.
 const DROPPED_LIMIT: Duration = Duration::from_secs(2);
@@ -108,7 +108,7 @@ impl Future for StopSignal {
 pub struct EventReceiver<E> {
     reading: Reading<E>,
     /// Returned after the events before it.
-    pub(crate) failure: Option<Error>,
+    pub(super) failure: Option<Error>,
     pub(crate) gathered: GatheredEvents<E>,
 }
 
@@ -175,7 +175,7 @@ impl<E: Send + 'static> EventReceiver<E> {
     }
 
     /// Creates a receiver over a stream of batches, each of at least one event and at most as many as the limit says
-    /// when it is collected. The rules for the stream are those of [`new`](Self::new).
+    /// when it is collected. The rules for the stream are as for [`new`](Self::new).
     #[cfg(feature = "eventhubs")]
     pub(crate) fn from_batches<S>(open: impl FnOnce(BatchLimit, StopSignal) -> S) -> Self
     where
@@ -229,8 +229,8 @@ impl<E: Send + 'static> EventReceiver<E> {
             Reading::Task { events, .. } => {
                 let mut received = Vec::with_capacity(events.len().clamp(1, limit));
                 events.recv_many(&mut received, limit).await;
-                // Split off the failure, after which nothing is received. Collect in place: events are large, and a second
-                // vector of them costs more than all else here.
+                // Split off the failure, after which nothing is received. Collect in place: events are large, and a
+                // second vector of them costs more than all else here.
                 let mut failure = None;
                 let events = received.into_iter().map_while(|event| event.map_err(|error| failure = Some(error)).ok());
                 (events.collect(), failure)
@@ -255,6 +255,15 @@ impl<E: Send + 'static> EventReceiver<E> {
                 }
             }
         }
+    }
+}
+
+impl<E: fmt::Debug> fmt::Debug for EventReceiver<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventReceiver")
+            .field("failure", &self.failure)
+            .field("gathered", &self.gathered)
+            .finish_non_exhaustive()
     }
 }
 
@@ -336,6 +345,14 @@ impl<E> StreamReading<E> {
     }
 }
 
+impl<E> Drop for StreamReading<E> {
+    fn drop(&mut self) {
+        if let Some(open) = self.open.take() {
+            (self.close_later)(open);
+        }
+    }
+}
+
 /// Takes the events that are ready, up to the limit. Pending if there are none.
 fn poll_events<E>(
     stream: &mut (impl Stream<Item = Result<E>> + Unpin),
@@ -371,23 +388,6 @@ async fn close_stream<E>((mut stream, stop): OpenStream<E>, limit: Duration) {
 fn close_later<E: Send + 'static>(open: OpenStream<E>) {
     if let Ok(runtime) = Handle::try_current() {
         runtime.spawn(close_stream(open, DROPPED_LIMIT).in_current_span());
-    }
-}
-
-impl<E> Drop for StreamReading<E> {
-    fn drop(&mut self) {
-        if let Some(open) = self.open.take() {
-            (self.close_later)(open);
-        }
-    }
-}
-
-impl<E: fmt::Debug> fmt::Debug for EventReceiver<E> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventReceiver")
-            .field("failure", &self.failure)
-            .field("gathered", &self.gathered)
-            .finish_non_exhaustive()
     }
 }
 
@@ -478,7 +478,8 @@ mod tests {
             }
         }
 
-        /// A stream that ends this many seconds after it was stopped. It drops the sender unused if it is dropped earlier.
+        /// A stream that ends this many seconds after it was stopped. It drops the sender unused if it is dropped
+        /// earlier.
         fn slow_to_close(seconds: u64, held: oneshot::Sender<()>) -> EventReceiver<()> {
             EventReceiver::new(move |stopped| {
                 stream::once(async move {

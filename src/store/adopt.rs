@@ -3,16 +3,17 @@
 
 use time::OffsetDateTime;
 
+use super::GroupStore;
+use super::records::Checkpoint;
 use super::rules::{
     CheckpointPlace, PositionFrom, SettleStep, Unwritten, WriteCondition, decide_adoption, position_from,
 };
 use super::settle::ConditionalWrite;
-use super::{Checkpoint, GroupStore};
 use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
-use crate::telemetry::{StorageOperation, Telemetry};
+use crate::telemetry::StorageOperation;
 
 /// The right to write the checkpoints of one partition, and the last one that was written.
 #[derive(Debug)]
@@ -108,16 +109,15 @@ impl GroupStore {
     /// up the start position; then adopt again with it.
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends three requests in a
-    /// row, more if other writers interfere. Each may take a [request timeout](Self::request_timeout); a read or a second
-    /// write without a response ends the adoption.
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends three requests in
+    /// a row, more if other writers interfere. Each may take a [request timeout](Self::request_timeout); a read or a
+    /// second write without a response ends the adoption.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`](crate::ErrorKind::Contended) if other writers kept changing the checkpoint: release the
-    /// partition and wait before you claim it again. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if
-    /// a request had no response, otherwise the error of the storage: adopt again while the
-    /// lease is valid.
+    /// partition and wait before you claim it again. [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a
+    /// request had no response, otherwise the error of the storage: adopt again while the lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
         self.settle_write(&mut AdoptionWrite { store: self, partition, epoch, start, read: None, from: None }).await
@@ -130,19 +130,20 @@ impl GroupStore {
     /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed record is not an error: its unreadable
     /// fields are empty, and it is logged.
     pub async fn checkpoint_of(&self, partition: &PartitionId) -> Result<Option<Checkpoint>> {
-        let blob = self.read_blob(&self.inner.names.record_name(RecordKind::Checkpoint, partition)).await?;
-        Ok(blob.map(|blob| {
-            let etag = blob.etag.clone();
-            let last_modified = blob.last_modified;
-            let written_number = codec::read_sequence_number(&blob.metadata);
-            let (record, _) = decode_and_report(self.telemetry(), blob);
-            Checkpoint { partition: partition.clone(), record, etag, last_modified, written_number }
-        }))
+        let read = self.read_checkpoint(partition).await?.0;
+        Ok(read.map(|(record, blob)| Checkpoint::new(partition.clone(), record, &blob)))
     }
 
+    /// Reads the checkpoint of one partition. Logs what is unusable in it.
     pub(super) async fn read_checkpoint(&self, partition: &PartitionId) -> Result<CheckpointRead> {
         let blob = self.read_blob(&self.inner.names.record_name(RecordKind::Checkpoint, partition)).await?;
-        Ok(CheckpointRead(blob.map(|blob| decode_and_report(self.telemetry(), blob))))
+        Ok(CheckpointRead(blob.map(|blob| {
+            let (record, malformed) = codec::decode_checkpoint(&blob.name, &blob.metadata);
+            if let Some(malformed) = malformed {
+                self.telemetry().malformed_record(&malformed);
+            }
+            (record, blob)
+        })))
     }
 
     /// Reads whether this owner owns the partition in this epoch, after its checkpoint was read, and otherwise which
@@ -163,8 +164,8 @@ impl GroupStore {
         CheckpointRecord { initial: true, ..self.checkpoint_record(start, last, self.hub_created_at) }
     }
 
-    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except the keys of
-    /// an initial checkpoint.
+    /// Returns the record of a checkpoint at this position. It keeps all other keys of the last record, except the keys
+    /// of an initial checkpoint.
     pub(super) fn checkpoint_record(
         &self,
         position: &Position,
@@ -181,15 +182,6 @@ impl GroupStore {
             ..last.clone()
         }
     }
-}
-
-/// Decodes a checkpoint, and reports what is unusable in it.
-fn decode_and_report(telemetry: &Telemetry, blob: Blob) -> (CheckpointRecord, Blob) {
-    let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
-    if let Some(problem) = &problem {
-        telemetry.malformed_record(problem);
-    }
-    (record, blob)
 }
 
 struct AdoptionWrite<'a> {

@@ -6,23 +6,24 @@ use std::time::Duration;
 use rand::Rng;
 use rand::rngs::StdRng;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::Instrument;
 
-#[cfg(feature = "eventhubs")]
-use super::attempts::RetrySchedule;
 use super::config::StoreConfig;
-use super::listing::ListingTimeouts;
+use super::listing_history::{ListingTimeouts, MalformedLogs};
 use super::outage::Outages;
+use super::records::Records;
+#[cfg(feature = "eventhubs")]
+use super::retry_schedule::RetrySchedule;
 use super::rules::{CaseFacts, Choice, choose_case};
 use super::verify::{StorageCheck, StorageWarning};
-use super::{GroupStore, Records, StoreInner};
+use super::{GroupStore, StoreInner};
 use crate::backoff::Backoff;
-use crate::blob::{Blob, BlobContainer, ListResult, ResponseInfo, limit_request};
+use crate::blob::{BlobContainer, ListResult, ResponseInfo, limit_request};
 use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_paused};
-use crate::codec::{self, BlobNames, RecordKind};
+use crate::codec::{BlobNames, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, Identity, Incarnation, Moment, NameCase, OwnerId};
+use crate::model::{ConsumerGroup, Identity, Incarnation, NameCase, OwnerId};
 use crate::telemetry::{self, StorageOperation, Telemetry};
 use crate::util::rng_from_seed;
 
@@ -62,24 +63,23 @@ impl GroupStoreBuilder {
         }
     }
 
-    /// Sets how the store works. Default: [`StoreConfig::default`]. A second call replaces the settings of the first one.
+    /// Sets how the store works. Default: [`StoreConfig::default`]. A second call replaces all settings.
     pub fn with_config(mut self, config: StoreConfig) -> Self {
         self.config = config;
         self
     }
 
-    /// Describes the store of an operator, which is not an instance of the group: no other run has its owner id. It does
-    /// not verify the storage, because it writes only what the operator requests.
+    /// Describes the store of an operator, which is not an instance of the group: no other run has its owner id. It
+    /// does not verify the storage, because it writes only what the operator requests.
     pub(crate) fn for_operator(mut self) -> Result<Self> {
-        let random = rng_from_seed(self.seed)?.next_u64();
-        self.owner = OwnerId::new(format!("operator-{random:016x}"))?;
+        self.owner = OwnerId::new(format!("operator-{:016x}", rng_from_seed(self.seed)?.next_u64()))?;
         self.operator = true;
         self.config.verify_storage = false;
         Ok(self)
     }
 
-    /// Describes a store that only looks at the group: it connects with an explicit name case although the other one has
-    /// live owners.
+    /// Describes a store that only looks at the group: it connects with an explicit name case although the other one
+    /// has live owners.
     pub(crate) fn read_only(mut self) -> Self {
         self.read_only = true;
         self
@@ -93,7 +93,8 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// Sets the clock that measures lease ages, for tests. Default [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
+    /// Sets the clock that measures lease ages, for tests. Default
+    /// [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
     #[cfg(feature = "testing")]
     pub fn with_lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
         self.lease_clock = Some(clock);
@@ -109,36 +110,37 @@ impl GroupStoreBuilder {
 
     /// Creates the schedule of the attempts to connect; see [`RetrySchedule::new`].
     #[cfg(feature = "eventhubs")]
-    pub(crate) fn retry_schedule(&self, until: Option<Instant>) -> Result<RetrySchedule> {
+    pub(crate) fn retry_schedule(&self, until: Option<tokio::time::Instant>) -> Result<RetrySchedule> {
         let rng = Arc::new(Mutex::new(rng_from_seed(self.seed)?));
         Ok(RetrySchedule::new(self.config.lease_duration, until, rng))
     }
 
-    /// Checks the settings, verifies the storage and lists the records of this owner's group, so that a wrong key, host or
-    /// container is reported before anything starts. If the names of the group contain capitals, it looks at both cases of
-    /// the blob names, and chooses one as [`BlobNameCase`](super::BlobNameCase) says. If the other one has records that may
-    /// matter, it logs a warning.
+    /// Checks the settings, verifies the storage and lists the records of this owner's group, so that a wrong key, host
+    /// or container is reported before anything starts. If the names of the group contain capitals, it looks at both
+    /// cases of the blob names, and chooses one as [`BlobNameCase`](super::BlobNameCase) says. If the other one has
+    /// records that may matter, it logs a warning.
     ///
     /// The server time of the listing becomes the start of this owner's [`Incarnation`]. It is later than every
     /// incarnation of this owner that is recorded in an ownership or in its heartbeat, also after a restart within one
-    /// second. If the storage is throttled or unavailable, or does not respond, `connect` repeats the request up to three
-    /// times with growing waits and logs a warning for each failure. A listing gets twice the time with each repetition, up
-    /// to half the lease duration: with the default settings, a storage that never responds is reported after 67 s.
+    /// second. If the storage is throttled or unavailable, or does not respond, `connect` repeats the request up to
+    /// three times with growing waits and logs a warning for each failure. A listing gets twice the time with each
+    /// repetition, up to half the lease duration: with the default settings, a storage that never responds is reported
+    /// after 67 s.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Or it names the
-    /// live owner in the other name case, or those in both: stop one of the applications. Otherwise the last error of the
-    /// storage.
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Or it names
+    /// the live owner in the other name case, or the owners in both: stop one of the applications. Otherwise the last
+    /// error of the storage.
     pub async fn connect(self) -> Result<GroupStore> {
         self.config.check_settings()?;
-        let request_timeout = self.config.effective_request_timeout();
         let telemetry = Telemetry::new(&self.group, &self.owner, self.config.lease_duration / 2);
         let span = telemetry.span().clone();
-        self.connect_with(telemetry, request_timeout).instrument(span).await
+        self.connect_with(telemetry).instrument(span).await
     }
 
-    async fn connect_with(self, telemetry: Telemetry, request_timeout: Duration) -> Result<GroupStore> {
+    async fn connect_with(self, telemetry: Telemetry) -> Result<GroupStore> {
+        let request_timeout = self.config.effective_request_timeout();
         let lease_clock = self.lease_clock.clone().unwrap_or_else(|| Arc::new(SystemLeaseClock::default()));
         let listing_timeouts = ListingTimeouts::new(request_timeout, self.config.lease_duration / 2);
         let first = self.first_look(&*lease_clock, &listing_timeouts).await?;
@@ -165,7 +167,7 @@ impl GroupStoreBuilder {
             permits: std::array::from_fn(|_| {
                 Semaphore::new(self.config.max_concurrent_requests.min(Semaphore::MAX_PERMITS))
             }),
-            malformed: Default::default(),
+            malformed: MalformedLogs::default(),
             last_response: Mutex::new(first.response),
             latest_server_time: Mutex::new(first.response.server_time),
             partitions: Mutex::default(),
@@ -175,43 +177,50 @@ impl GroupStoreBuilder {
             warnings,
             balanced: Arc::default(),
         };
-        let outages = Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now());
-        let inner = Arc::new(inner);
-        Ok(GroupStore { container: self.container, inner, outages, operator: self.operator, hub_created_at: None })
+        Ok(GroupStore {
+            container: self.container,
+            outages: Outages::new(inner.lease_durations, request_timeout, inner.lease_clock.now()),
+            inner: Arc::new(inner),
+            operator: self.operator,
+            hub_created_at: None,
+        })
     }
 
-    /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the heartbeat of
-    /// this owner; otherwise all records in both name cases.
+    /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the
+    /// heartbeat of this owner; otherwise all records in both name cases.
     async fn first_look(&self, lease_clock: &dyn LeaseClock, timeouts: &ListingTimeouts) -> Result<FirstLook> {
-        let lower = BlobNames::new(&self.group, NameCase::Lower);
-        let verbatim = BlobNames::new(&self.group, NameCase::Verbatim);
-        if lower == verbatim {
-            let listing = self.first_listing(lower.record_prefix(RecordKind::Ownership), timeouts).await?;
+        let lower_names = BlobNames::new(&self.group, NameCase::Lower);
+        let verbatim_names = BlobNames::new(&self.group, NameCase::Verbatim);
+        if lower_names == verbatim_names {
+            let mut listing = self.first_listing(lower_names.record_prefix(RecordKind::Ownership), timeouts).await?;
             // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
-            let heartbeats = self.list_blobs(&lower.heartbeat_name(&self.owner), timeouts).await?.blobs;
-            let blobs = [listing.blobs, heartbeats].concat();
-            let earlier = self.latest_incarnation(&lower, &blobs);
-            let name_case = self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower);
-            return Ok(FirstLook { name_case, other_case_is_used: false, earlier, response: listing.response });
+            listing.blobs.extend(self.list_blobs(&lower_names.heartbeat_name(&self.owner), timeouts).await?.blobs);
+            let records = Records::from_blobs(&lower_names, &listing.blobs, lease_clock.now());
+            return Ok(FirstLook {
+                name_case: self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower),
+                other_case_is_used: false,
+                earlier: self.latest_incarnation(&records),
+                response: listing.response,
+            });
         }
-        let in_lower = self.first_listing(lower.group_prefix(), timeouts).await?;
-        let in_verbatim = self.list_blobs(verbatim.group_prefix(), timeouts).await?;
-        let of_lower = self.case_facts(&lower, &in_lower.blobs, lease_clock.now());
-        let of_verbatim = self.case_facts(&verbatim, &in_verbatim.blobs, lease_clock.now());
-        let name_case = self.choose_case_or_warn(&of_lower, &of_verbatim)?;
-        let (names, blobs, other) = match name_case {
-            NameCase::Lower => (&lower, &in_lower.blobs, of_verbatim),
-            NameCase::Verbatim => (&verbatim, &in_verbatim.blobs, of_lower),
+        let in_lower = self.first_listing(lower_names.group_prefix(), timeouts).await?;
+        let in_verbatim = self.list_blobs(verbatim_names.group_prefix(), timeouts).await?;
+        let now = lease_clock.now();
+        let lower = Records::from_blobs(&lower_names, &in_lower.blobs, now);
+        let verbatim = Records::from_blobs(&verbatim_names, &in_verbatim.blobs, now);
+        let durations = self.config.lease_durations();
+        let name_case =
+            self.choose_case_or_warn(&lower.case_facts(durations, now), &verbatim.case_facts(durations, now))?;
+        let (used, other) = match name_case {
+            NameCase::Lower => (lower, verbatim),
+            NameCase::Verbatim => (verbatim, lower),
         };
-        let earlier = self.latest_incarnation(names, blobs);
-        Ok(FirstLook { name_case, other_case_is_used: other.has_records, earlier, response: in_verbatim.response })
-    }
-
-    /// Returns what the blobs under the names of one case show about it.
-    fn case_facts(&self, names: &BlobNames, blobs: &[Blob], now: Moment) -> CaseFacts {
-        let (records, _) =
-            Records::from_blobs(names, blobs, |blob| now.saturating_sub(blob.response.received_at.elapsed()));
-        records.case_facts(self.config.lease_durations(), now)
+        Ok(FirstLook {
+            name_case,
+            other_case_is_used: !other.is_empty(),
+            earlier: self.latest_incarnation(&used),
+            response: in_verbatim.response,
+        })
     }
 
     /// Chooses the name case by the records, and logs what may be wrong with it.
@@ -245,29 +254,26 @@ impl GroupStoreBuilder {
 
     /// Lists blobs. A listing that times out gets more time when it is repeated, as in a running store.
     async fn list_blobs(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
-        with_retries(self.config.effective_request_timeout(), || async {
-            let limit = timeouts.timeout_of(prefix);
-            let began = Instant::now();
-            let listed = limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix)).await;
-            timeouts.record_end(prefix, began.elapsed(), listed.is_ok());
-            listed
+        with_retries(self.config.effective_request_timeout(), || {
+            timeouts.limit_listing(prefix, |limit| {
+                limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix))
+            })
         })
         .await
     }
 
     /// Returns the latest incarnation of this owner in its ownerships and in its heartbeat. An instance that owned
     /// nothing, or whose leases its heartbeat keeps alive, may be recorded only there.
-    fn latest_incarnation(&self, names: &BlobNames, blobs: &[Blob]) -> Option<Incarnation> {
-        let heartbeat = names.heartbeat_name(&self.owner);
-        let recorded = blobs.iter().filter_map(|blob| {
-            if blob.name == heartbeat {
-                return codec::decode_heartbeat(&blob.name, self.owner.clone(), &blob.metadata).0.incarnation;
-            }
-            let is_ownership = blob.name.starts_with(names.record_prefix(RecordKind::Ownership));
-            let (record, _) = is_ownership.then(|| codec::decode_ownership(&blob.name, &blob.metadata))?;
-            record.incarnation.filter(|_| record.owner.as_ref() == Some(&self.owner))
-        });
-        recorded.filter(|incarnation| incarnation.start_time().is_some()).max()
+    fn latest_incarnation(&self, records: &Records) -> Option<Incarnation> {
+        let ownerships =
+            records.ownerships.records.iter().filter(|seen| seen.record.owner.as_ref() == Some(&self.owner));
+        let heartbeats = records.heartbeats.records.iter().filter(|seen| seen.record.owner == self.owner);
+        ownerships
+            .filter_map(|seen| seen.record.incarnation.as_ref())
+            .chain(heartbeats.filter_map(|seen| seen.record.incarnation.as_ref()))
+            .filter(|incarnation| incarnation.start_time().is_some())
+            .max()
+            .cloned()
     }
 
     async fn verify_storage(
@@ -279,9 +285,9 @@ impl GroupStoreBuilder {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
         let warnings = with_retries(timeout, || {
             let name = names.verification_name(&self.owner, rng.next_u64());
-            let container = &*self.container;
             let wall_clock = wall_clock.as_deref();
             async move {
+                let container = &*self.container;
                 StorageCheck { container, prefix: names.verification_prefix(), name: &name, timeout }
                     .run(wall_clock)
                     .await
@@ -305,8 +311,8 @@ struct FirstLook {
     response: ResponseInfo,
 }
 
-/// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests, up
-/// to the longest wait.
+/// Repeats a request until it succeeds, fails for good, or has failed too often. Waits as long as the server requests,
+/// up to the longest wait.
 async fn with_retries<T, F>(longest_wait: Duration, mut attempt: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,

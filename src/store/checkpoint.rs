@@ -49,15 +49,15 @@ impl GroupStore {
     /// Writes a checkpoint. In the steady state this is one request.
     ///
     /// First waits for earlier operations on this checkpoint and for a free request, see
-    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends one request, or after
-    /// a conflict or a lost response several in a row. Each may take a [request timeout](Self::request_timeout); a read or a
-    /// second write without a response ends the attempt.
+    /// [`with_max_concurrent_requests`](super::StoreConfig::with_max_concurrent_requests). Then sends one request, or
+    /// after a conflict or a lost response several in a row. Each may take a [request timeout](Self::request_timeout);
+    /// a read or a second write without a response ends the attempt.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Contended`] if another writer kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
-    /// outcome is unknown, otherwise the error of the storage. The position is not lost:
-    /// write it, or a later one, again.
+    /// outcome is unknown, otherwise the error of the storage. The position is not lost: write it, or a later one,
+    /// again.
     #[doc(alias = "commit")]
     #[doc(alias = "update_checkpoint")]
     pub async fn checkpoint(&self, adoption: &mut Adoption, position: &Position) -> Result<CheckpointOutcome> {
@@ -97,8 +97,7 @@ impl GroupStore {
     /// # Errors
     ///
     /// [`ErrorKind::Contended`] if other writers kept changing the checkpoint, [`ErrorKind::Indeterminate`] if the
-    /// outcome is unknown, otherwise the error of the storage. Repeat the call until it
-    /// succeeds.
+    /// outcome is unknown, otherwise the error of the storage. Repeat the call until it succeeds.
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
         let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
         let record = self.initial_record(position, &CheckpointRecord::default());
@@ -120,8 +119,8 @@ impl GroupStore {
     }
 
     /// Rewrites the position of an adopted checkpoint, where `place` is the position at which reading continues in any
-    /// case, with the creation of the event hub. The rest of the record stays as it is. It is fenced like any checkpoint of
-    /// the adoption.
+    /// case, with the creation of the event hub. The rest of the record stays as it is. It is fenced like any
+    /// checkpoint of the adoption.
     ///
     /// # Errors
     ///
@@ -269,8 +268,10 @@ impl ConditionalWrite for InitWrite<'_> {
 }
 
 fn conflict_error(adoption: &Adoption) -> Error {
-    let message = format!("the checkpoint of partition {} was written in the meantime", adoption.partition);
-    Error::new(ErrorKind::Conflict, message)
+    Error::new(
+        ErrorKind::Conflict,
+        format!("the checkpoint of partition {} was written in the meantime", adoption.partition),
+    )
 }
 
 #[cfg(test)]

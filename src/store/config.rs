@@ -60,10 +60,10 @@ impl Default for StoreConfig {
 }
 
 impl StoreConfig {
-    /// Returns the settings with which the partitions of a crashed instance are read again within 20 s: a lease duration
-    /// of 14 s, and 2 s for a request, so that a heartbeat that is lost is repeated in time. Use it together with
-    /// [`ProcessorConfig::fast_failover`](crate::processor::ProcessorConfig::fast_failover), which states the costs. It
-    /// concerns the partitions of the instances that use it; an ordinary rolling deployment introduces it.
+    /// Returns the settings with which the partitions of a crashed instance are read again within 20 s: a lease
+    /// duration of 14 s, and 2 s for a request, so that a heartbeat that is lost is repeated in time. Use it together
+    /// with [`ProcessorConfig::fast_failover`](crate::processor::ProcessorConfig::fast_failover), which states the
+    /// costs. It concerns the partitions of the instances that use it; an ordinary rolling deployment introduces it.
     #[must_use]
     pub fn fast_failover() -> Self {
         Self::default().with_lease_duration(Duration::from_secs(14)).with_request_timeout(Duration::from_secs(2))
@@ -79,30 +79,31 @@ impl StoreConfig {
         #[doc(alias = "partition_expiration_duration")]
         #[doc(alias = "expiry")]
         with_lease_duration(lease_duration: Duration);
-        /// Sets how long an ownership of another SDK, whose record does not say so, is valid after its last renewal. Default
-        /// 180 s, the longest default of the other SDKs. At least 4 s, and at most a day.
+        /// Sets how long an ownership of another SDK, whose record does not say so, is valid after its last renewal.
+        /// Default 180 s, the longest default of the other SDKs. At least 4 s, and at most a day.
         with_foreign_lease_duration(foreign_lease_duration: Duration);
-        /// Sets how long one request to the storage may take. Default: 5 s, or a quarter of the lease duration if that is
-        /// less, so that there is time to repeat a renewal that hangs. Less than half the lease duration. The wait for a
-        /// token counts. A listing that timed out has twice the time when it is repeated, up to half the lease duration.
+        /// Sets how long one request to the storage may take. Default: 5 s, or a quarter of the lease duration if that
+        /// is less, so that there is time to repeat a renewal that hangs. Less than half the lease duration. The wait
+        /// for a token counts. A listing that timed out has twice the time when it is repeated, up to half the lease
+        /// duration.
         with_request_timeout(request_timeout: Some(Duration));
         /// Sets how many operations may run at the same time, on ownerships and on checkpoints each. Default 32.
         with_max_concurrent_requests(max_concurrent_requests: usize);
-        /// Sets the letter case of the blob names. Default [`BlobNameCase::Auto`]: the case in which the group has records.
-        /// If the names of the group contain capitals, as `$Default` does, `connect` looks at both cases. It fails if the
-        /// group has a live owner in the case that it does not use, whatever is set here, because the two would own the same
-        /// partitions.
+        /// Sets the letter case of the blob names. Default [`BlobNameCase::Auto`]: the case in which the group has
+        /// records. If the names of the group contain capitals, as `$Default` does, `connect` looks at both cases. It
+        /// fails if the group has a live owner in the case that it does not use, whatever is set here, because the two
+        /// would own the same partitions.
         with_blob_name_case(blob_name_case: BlobNameCase);
-        /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often do
-        /// not permit it. For a container that exists they need not.
+        /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often
+        /// do not permit it. For a container that exists they need not.
         with_create_container(create_container: bool);
         /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and
         /// writing. `connect` fails if it does not. A storage that works with restrictions is logged as a warning and
         /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
         ///
-        /// Default true: it costs twelve requests per start, and a storage that ignores conditions loses every ownership.
-        /// Turn it off for a store that must not write.
+        /// Default true: it costs twelve requests per start, and a storage that ignores conditions loses every
+        /// ownership. Turn it off for a store that must not write.
         with_verify_storage(verify_storage: bool);
     }
 
@@ -121,8 +122,8 @@ impl StoreConfig {
         for (setter, duration) in [("with_lease_duration", lease), ("with_foreign_lease_duration", foreign)] {
             if duration < LeaseDurations::SHORTEST {
                 return Err(Error::config(format!(
-                    "`{setter}` is {duration:?}, but must be at least {:?}, because server times have a resolution of one \
-                     second",
+                    "`{setter}` is {duration:?}, but must be at least {:?}, because server times have a resolution \
+                     of one second",
                     LeaseDurations::SHORTEST
                 )));
             }

@@ -25,8 +25,10 @@ struct Permit {
 impl LoopPermit {
     /// Takes the permit. Returns `None` if another loop has it.
     pub(super) fn take(balanced: &Arc<AtomicBool>) -> Option<Self> {
-        let is_taken = balanced.swap(true, Ordering::AcqRel);
-        (!is_taken).then(|| Self(Arc::new(Permit { balanced: Arc::clone(balanced), ended: AtomicBool::new(false) })))
+        if balanced.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        Some(Self(Arc::new(Permit { balanced: Arc::clone(balanced), ended: AtomicBool::new(false) })))
     }
 
     pub(crate) fn end(&self) {

@@ -28,12 +28,14 @@ impl GroupStore {
     /// # Errors
     ///
     /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if the outcome is
-    /// unknown. The request may have been written: then the partition will be reserved for
-    /// this owner for a while when it is released. Plan again in the next cycle.
+    /// unknown. The request may have been written: then the partition will be reserved for this owner for a while when
+    /// it is released. Plan again in the next cycle.
     pub async fn request_handoff(&self, seen: &Ownership) -> Result<HandoffRequestOutcome<Handoff>> {
-        let now = self.lease_clock_now();
-        let handoff = Handoff::requested(seen.partition.clone(), &seen.record, self.lease_durations(), now);
-        let Some(mut handoff) = handoff else { return Ok(HandoffRequestOutcome::Lost) };
+        let Some(mut handoff) =
+            Handoff::requested(seen.partition.clone(), &seen.record, self.lease_durations(), self.lease_clock_now())
+        else {
+            return Ok(HandoffRequestOutcome::Lost);
+        };
         let _guard = self.acquire_record(RecordKind::Ownership, &seen.partition).await;
         Ok(self.ensure_requested(&mut handoff).await?.map(|()| handoff))
     }
@@ -46,7 +48,7 @@ impl GroupStore {
     /// The error of the storage, or [`ErrorKind::Indeterminate`](crate::ErrorKind::Indeterminate) if a request had to
     /// be written again and the outcome is unknown. Nothing is decided: poll again.
     pub async fn poll_handoff(&self, handoff: &mut Handoff) -> Result<HandoffStatus<Claim>> {
-        let _guard = self.acquire_record(RecordKind::Ownership, &handoff.partition().clone()).await;
+        let _guard = self.acquire_record(RecordKind::Ownership, handoff.partition()).await;
         let Some((seen, _, view)) = self.view_of(handoff).await? else { return Ok(HandoffStatus::Canceled) };
         Ok(match handoff.poll(Some((seen, view)), self.lease_clock_now(), self.request_timeout()) {
             HandoffStatus::Pending if handoff.is_erased(view) => match self.ensure_requested(handoff).await? {
@@ -70,7 +72,7 @@ impl GroupStore {
     async fn view_of(&self, handoff: &Handoff) -> Result<Option<(Ownership, Metadata, HandoffView)>> {
         let name = self.inner.names.record_name(RecordKind::Ownership, handoff.partition());
         let Some(blob) = self.read_blob(&name).await? else { return Ok(None) };
-        let seen = self.decode_ownership(handoff.partition().clone(), &blob).0;
+        let seen = self.ownership_in(handoff.partition(), &blob);
         let mut view = HandoffView::from_record(&seen.record, seen.age, handoff, &self.identity().owner);
         if let HandoffView::NotRequested { age, .. } = &mut view {
             *age = self.lease_age_of(&seen.record, seen.age).await?;
@@ -105,8 +107,7 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
     }
 
     async fn read_next_step(&mut self) -> Result<SettleStep<ETag, HandoffRequestOutcome<()>>> {
-        let found = self.store.view_of(self.handoff).await?;
-        let view = found.map(|(seen, metadata, view)| {
+        let view = self.store.view_of(self.handoff).await?.map(|(seen, metadata, view)| {
             self.metadata = metadata;
             (seen.etag, view)
         });

@@ -52,8 +52,8 @@ impl Claim {
     /// Returns the same claim, which writes what keeps the lease alive. Default [`LeaseScope::Partition`].
     ///
     /// With [`LeaseScope::Instance`] the owner must [send a heartbeat](super::GroupStore::send_heartbeat) before its
-    /// first claim and in every quarter of the lease duration, and [rewrite](Lease::forcing_rewrite) all its leases after another
-    /// instance [declared it dead](super::membership::HeartbeatOutcome::DeclaredDead).
+    /// first claim and in every quarter of the lease duration, and [rewrite](Lease::forcing_rewrite) all its leases
+    /// after another instance [declared it dead](super::membership::HeartbeatOutcome::DeclaredDead).
     #[must_use]
     pub fn with_lease_scope(mut self, scope: LeaseScope) -> Self {
         self.scope = scope;
@@ -149,8 +149,8 @@ impl Lease {
 
     /// Returns the same lease, whose next renewal counts only if the record is written, with this scope. Use it to
     /// change the scope. Also use it for each lease of scope [`Instance`](LeaseScope::Instance) after the first
-    /// successful heartbeat since this owner was [declared dead](super::membership::HeartbeatOutcome::DeclaredDead), because
-    /// another instance may be about to take the partition over by the record as it is.
+    /// successful heartbeat since this owner was [declared dead](super::membership::HeartbeatOutcome::DeclaredDead),
+    /// because another instance may be about to take the partition over by the record as it is.
     #[must_use]
     pub fn forcing_rewrite(mut self, scope: LeaseScope) -> Self {
         self.record.scope = scope;

@@ -23,23 +23,23 @@ use super::rules::{
 };
 use super::settle::{ConditionalWrite, is_ambiguous};
 use super::{GroupStore, Ownership};
-use crate::blob::{Blob, ETag};
+use crate::blob::ETag;
 use crate::codec;
 use crate::error::{ErrorKind, Result};
 pub use crate::model::{Heartbeat, HeartbeatRecord};
-use crate::model::{Incarnation, LeaseDurations, LeaseScope, OwnerId, OwnershipRecord, Relation};
+use crate::model::{Incarnation, LeaseDurations, LeaseScope, Moment, OwnerId, OwnershipRecord, Relation};
 use crate::telemetry::StorageOperation;
 
 /// A heartbeat that is this many times older than its lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
 
-/// A request about the heartbeat of this instance that has no response after this time is sent once more, and so on: one
-/// request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works responds
-/// within a tenth of it.
+/// A request about the heartbeat of this instance that has no response after this time is sent once more, and so on:
+/// one request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works
+/// responds within a tenth of it.
 const RESEND_AFTER: Duration = Duration::from_millis(500);
 
-/// How many requests are sent until one has a response. Of a storage that leaves every third request without a response,
-/// one in eighty heartbeats has none then.
+/// How many requests are sent until one has a response. Of a storage that leaves every third request without a
+/// response, one in eighty heartbeats has none then.
 const MOST_SENT: u32 = 4;
 
 const OWN_HEARTBEAT: &str = "the heartbeat of this instance";
@@ -72,8 +72,8 @@ impl GroupStore {
     /// partition is released or lost.
     ///
     /// It is written only under the version of the last heartbeat, so that a declaration of another instance is never
-    /// overwritten unnoticed. A write without a response is sent again after half a second, up to three times, under the
-    /// same version; the first success counts.
+    /// overwritten unnoticed. A write without a response is sent again after half a second, up to three times, under
+    /// the same version; the first success counts.
     ///
     /// # Errors
     ///
@@ -85,13 +85,13 @@ impl GroupStore {
     }
 
     /// Ends the heartbeat of this owner: writes that this owner declares itself dead, from which moment on no instance
-    /// counts it, and then deletes it, if the storage permits that. Does nothing if it never sent one. The heartbeat of a
-    /// later incarnation of this owner stays.
+    /// counts it, and then deletes it, if the storage permits that. Does nothing if it never sent one. The heartbeat of
+    /// a later incarnation of this owner stays.
     ///
     /// # Errors
     ///
-    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome is unknown. The heartbeat then expires by
-    /// its age. A deletion that fails is not an error.
+    /// The error of the storage, or [`ErrorKind::Indeterminate`] if the outcome is unknown. The heartbeat then expires
+    /// by its age. A deletion that fails is not an error.
     pub async fn end_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
         self.settle_write(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
@@ -103,8 +103,8 @@ impl GroupStore {
     }
 
     /// Deletes each heartbeat that is older than ten times its lease duration, except this owner's own, and returns the
-    /// owners. A heartbeat that was written in the meantime stays. So does one that the storage refuses to delete, which is
-    /// logged.
+    /// owners. A heartbeat that was written in the meantime stays. So does one that the storage refuses to delete,
+    /// which is logged.
     ///
     /// # Errors
     ///
@@ -112,7 +112,8 @@ impl GroupStore {
     /// heartbeats may be deleted; a later listing finds the others.
     pub async fn delete_stale_heartbeats(&self, seen: &[Heartbeat]) -> Result<Vec<OwnerId>> {
         let mut deleted = Vec::new();
-        for old in seen.iter().filter(|seen| seen.record.owner != self.identity().owner && self.is_stale(seen)) {
+        let others = seen.iter().filter(|seen| seen.record.owner != self.identity().owner);
+        for old in others.filter(|seen| is_stale(seen, self.lease_durations(), self.lease_clock_now())) {
             let owner = &old.record.owner;
             match self.delete_heartbeat(owner, &old.etag).await {
                 Ok(()) => deleted.push(owner.clone()),
@@ -135,24 +136,18 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// The error of the storage, [`ErrorKind::Contended`] if other writers kept changing
-    /// the heartbeat, or [`ErrorKind::Indeterminate`] if the outcome is unknown. Do not claim; list again in the next cycle.
+    /// The error of the storage, [`ErrorKind::Contended`] if other writers kept changing the heartbeat, or
+    /// [`ErrorKind::Indeterminate`] if the outcome is unknown. Do not claim; list again in the next cycle.
     pub async fn declare_dead(&self, of: &Ownership, listed: Option<&Heartbeat>) -> Result<DeclareDeadOutcome> {
-        let (Some(owner), incarnation) = (&of.record.owner, of.record.incarnation.as_ref()) else {
-            return Ok(DeclareDeadOutcome::Declared);
-        };
+        let Some(owner) = &of.record.owner else { return Ok(DeclareDeadOutcome::Declared) };
         let declaration = HeartbeatRecord {
             owner: owner.clone(),
-            incarnation: incarnation.cloned(),
+            incarnation: of.record.incarnation.clone(),
             declared_dead_by: Some(self.identity().owner.clone()),
             lease_duration: of.record.lease_duration,
             other: BTreeMap::new(),
         };
         self.settle_write(&mut DeclareDeadWrite { store: self, declaration, listed }).await
-    }
-
-    fn is_stale(&self, seen: &Heartbeat) -> bool {
-        seen.age_at(self.lease_clock_now()) > stale_age(&seen.record, self.lease_durations())
     }
 
     /// Returns the age of what keeps an ownership alive: its record, or, with [`LeaseScope::Instance`], the heartbeat
@@ -187,35 +182,31 @@ impl GroupStore {
 
     /// Reads the blob under this owner's name, if there is one.
     async fn read_own_heartbeat(&self) -> Result<Option<(HeartbeatRecord, FoundHeartbeat<ETag>)>> {
-        let name = self.inner.names.heartbeat_name(&self.identity().owner);
-        let found = first_response(|| self.read_blob(&name)).await?;
-        Ok(found.map(|blob| self.own_heartbeat(&blob)))
-    }
-
-    fn own_heartbeat(&self, blob: &Blob) -> (HeartbeatRecord, FoundHeartbeat<ETag>) {
         let this = self.identity();
+        let name = self.inner.names.heartbeat_name(&this.owner);
+        let Some(blob) = first_response(|| self.read_blob(&name)).await? else { return Ok(None) };
         let (record, _) = codec::decode_heartbeat(&blob.name, this.owner.clone(), &blob.metadata);
         let by = record.declared_dead_by.as_ref();
         let found = FoundHeartbeat {
             relation: record.relation_to(this),
-            etag: blob.etag.clone(),
             age: blob.age(),
+            etag: blob.etag,
             lifetime: self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE,
             declared_dead: by.is_some_and(|by| *by != this.owner),
             ended: by.is_some_and(|by| *by == this.owner),
         };
-        (record, found)
+        Ok(Some((record, found)))
     }
 }
 
-/// Returns the age at which a heartbeat may be deleted.
-pub(crate) fn stale_age(record: &HeartbeatRecord, lease_durations: LeaseDurations) -> Duration {
-    lease_durations.of_heartbeat(record) * DELETED_AFTER
+/// Returns whether a heartbeat is so old that any instance may delete it.
+pub(crate) fn is_stale(seen: &Heartbeat, lease_durations: LeaseDurations, now: Moment) -> bool {
+    seen.age_at(now) > lease_durations.of_heartbeat(&seen.record) * DELETED_AFTER
 }
 
-/// Sends a request up to [`MOST_SENT`] times, until the first response arrives. Returns the first success; after an error it
-/// waits for one of the other requests that are under way for at most [`RESEND_AFTER`]. If a conditional write took
-/// effect without a response, the next one gets a conflict, which the rule of the write settles.
+/// Sends a request up to [`MOST_SENT`] times, until the first response arrives. Returns the first success; after an
+/// error it waits for one of the other requests that are under way for at most [`RESEND_AFTER`]. If a conditional write
+/// took effect without a response, the next one gets a conflict, which the rule of the write settles.
 async fn first_response<T, F: Future<Output = Result<T>>>(send: impl Fn() -> F) -> Result<T> {
     let mut under_way = FuturesUnordered::from_iter([send()]);
     let mut requests = 1;
@@ -262,8 +253,10 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
 
     async fn read_next_step(&mut self) -> Result<SettleStep<ETag, HeartbeatOutcome>> {
         let (record, found) = self.store.read_own_heartbeat().await?.unzip();
-        let own = found.as_ref().filter(|found| found.relation == Relation::This && !found.declared_dead);
-        let known = own.map(|found| found.etag.clone());
+        let known = found
+            .as_ref()
+            .filter(|found| found.relation == Relation::This && !found.declared_dead)
+            .map(|found| found.etag.clone());
         let loss = match decide_heartbeat(self.known.as_ref(), found) {
             SettleStep::Write(under) => {
                 // If the time limit aborts this heartbeat, the next one must not begin with the old version again.
@@ -306,8 +299,10 @@ impl ConditionalWrite for HeartbeatEnd<'_> {
     }
 
     async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<()> {
-        let owner = self.store.identity().owner.clone();
-        let record = HeartbeatRecord { declared_dead_by: Some(owner), ..self.store.heartbeat_record() };
+        let record = HeartbeatRecord {
+            declared_dead_by: Some(self.store.identity().owner.clone()),
+            ..self.store.heartbeat_record()
+        };
         *self.known = Some(self.store.write_heartbeat(&record, under).await?);
         Ok(())
     }
@@ -336,9 +331,13 @@ impl DeclareDeadWrite<'_> {
     }
 
     fn heartbeat_state(&self, record: &HeartbeatRecord, etag: ETag, age: Duration) -> HeartbeatState<ETag> {
-        let incarnation = record.incarnation.cmp(&self.declaration.incarnation);
-        let lifetime = self.store.lease_durations().of_heartbeat(record) + LeaseDurations::GRACE;
-        HeartbeatState { incarnation, etag, age, lifetime, declared_dead: record.declared_dead_by.is_some() }
+        HeartbeatState {
+            incarnation: record.incarnation.cmp(&self.declaration.incarnation),
+            etag,
+            age,
+            lifetime: self.store.lease_durations().of_heartbeat(record) + LeaseDurations::GRACE,
+            declared_dead: record.declared_dead_by.is_some(),
+        }
     }
 }
 

@@ -14,7 +14,6 @@
 //! concurrently.
 
 mod adopt;
-mod attempts;
 mod builder;
 mod checkpoint;
 mod config;
@@ -22,10 +21,12 @@ mod exclusion;
 pub mod handoff;
 mod lease;
 mod listing;
+mod listing_history;
 pub mod membership;
 mod outage;
 mod ownership;
 mod records;
+mod retry_schedule;
 #[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
 pub(crate) mod rules;
 mod settle;
@@ -46,27 +47,26 @@ use tracing::Instrument;
 use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, limit_request, take_unwritable};
 use crate::clock::LeaseClock;
 pub use crate::codec::MalformedRecord;
-use crate::codec::{self, BlobNames, RecordKind};
+use crate::codec::{BlobNames, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, Identity, Moment, OwnerId, PartitionId};
+use crate::model::{ConsumerGroup, Identity, OwnerId, PartitionId};
 use crate::telemetry::Telemetry;
 use crate::util::lock;
 
 pub use adopt::{AdoptOutcome, Adoption};
-#[cfg(feature = "eventhubs")]
-pub(crate) use attempts::RetrySchedule;
 pub use builder::GroupStoreBuilder;
 pub use checkpoint::{CheckpointOutcome, InitOutcome};
 pub use config::StoreConfig;
 pub(crate) use exclusion::LoopPermit;
 use exclusion::{KnownPartition, OperationGuard};
 pub use lease::{Claim, Lease};
-pub use listing::{Checkpoint, Listing};
-use listing::{ListingTimeouts, MalformedLog};
-pub(crate) use listing::{Records, ownership_from_blob};
+use listing_history::{ListingTimeouts, MalformedLogs};
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
-pub use records::RecordName;
+pub use records::{Checkpoint, Listing, RecordName};
+pub(crate) use records::{Records, ownership_from_blob};
+#[cfg(feature = "eventhubs")]
+pub(crate) use retry_schedule::RetrySchedule;
 use rules::WriteCondition;
 pub(crate) use rules::{CaseConflict, time_to_next_look};
 pub use verify::StorageWarning;
@@ -121,10 +121,9 @@ struct StoreInner {
     listing_timeouts: ListingTimeouts,
     /// The version of this owner's heartbeat, if it has one. Operations on it run one after another.
     heartbeat: AsyncMutex<Option<ETag>>,
-    /// One semaphore per kind of record: operations that hang on one kind must not delay those on the other.
+    /// One semaphore per kind of record: operations that hang on one kind must not delay operations on the other.
     permits: [Semaphore; 2],
-    /// Per kind of listing.
-    malformed: [MalformedLog; 3],
+    malformed: MalformedLogs,
     last_response: Mutex<ResponseInfo>,
     /// The latest server time of all responses, error responses included.
     latest_server_time: Mutex<OffsetDateTime>,
@@ -142,7 +141,7 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`GroupStoreBuilder::connect`].
+    /// The errors of [`GroupStoreBuilder::connect`].
     pub async fn connect(
         container: impl BlobContainer + 'static,
         group: ConsumerGroup,
@@ -169,8 +168,8 @@ impl GroupStore {
     /// Returns a store for the same owner that records with each position that the event hub was created at this time;
     /// see [`CheckpointRecord::hub_created_at`]. Without a time the records have none, the default.
     ///
-    /// The time must have been read before the position: a position that is recorded with the time of a former event hub
-    /// is read again, but one with the time of a later event hub would be valid there.
+    /// The time must have been read before the position: a position that is recorded with the time of a former event
+    /// hub is read again, but one with the time of a later event hub would be valid there.
     #[must_use]
     pub fn for_hub_created_at(&self, time: Option<OffsetDateTime>) -> Self {
         Self { hub_created_at: time, ..self.clone() }
@@ -225,20 +224,11 @@ impl GroupStore {
         self.lease_clock_now().saturating_sub(lease.valid_from())
     }
 
-    /// Returns the restrictions of the storage that [`verify_storage`](StoreConfig::with_verify_storage) found when this
-    /// store connected.
+    /// Returns the restrictions of the storage that [`verify_storage`](StoreConfig::with_verify_storage) found when
+    /// this store connected.
     #[must_use]
     pub fn storage_warnings(&self) -> &[StorageWarning] {
         &self.inner.warnings
-    }
-
-    fn decode_ownership(&self, partition: PartitionId, blob: &Blob) -> (Ownership, Option<MalformedRecord>) {
-        ownership_from_blob(partition, blob, self.moment_of(blob))
-    }
-
-    /// Returns when the response that contained a blob arrived, on the lease clock.
-    fn moment_of(&self, blob: &Blob) -> Moment {
-        self.lease_clock_now().saturating_sub(blob.response.received_at.elapsed())
     }
 
     /// Returns the current server time, estimated from the last response and the local monotonic clock.
@@ -268,8 +258,7 @@ impl GroupStore {
     /// Returns a store for the same owner that detects outages from its own requests only. Checkpoints that another
     /// clone writes then do not hide that the ownerships are unreachable.
     pub(crate) fn with_own_outages(self) -> Self {
-        let outages = Outages::new(self.lease_durations(), self.request_timeout(), self.lease_clock_now());
-        Self { outages, ..self }
+        Self { outages: Outages::new(self.lease_durations(), self.request_timeout(), self.lease_clock_now()), ..self }
     }
 
     pub(crate) fn outages(&self) -> &Outages {
@@ -279,8 +268,9 @@ impl GroupStore {
     pub(crate) fn loop_permit(&self) -> Result<LoopPermit> {
         LoopPermit::take(&self.inner.balanced).ok_or_else(|| {
             Error::config(format!(
-                "another load-balancing loop or processor uses this store or a clone of it, as owner {}: the two would take \
-                 partitions from each other. Connect a store for each, with its own owner id, or stop the other one first",
+                "another load-balancing loop or processor uses this store or a clone of it, as owner {}: the two would \
+                 take partitions from each other. Connect a store for each, with its own owner id, or stop the other \
+                 one first",
                 self.identity().owner
             ))
         })
@@ -298,15 +288,17 @@ impl GroupStore {
         Ok(written)
     }
 
-    /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them, because
-    /// the blob is usually written back with all its keys.
+    /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them,
+    /// because the blob is usually written back with all its keys.
     async fn read_blob(&self, name: &str) -> Result<Option<Blob>> {
         match self.send(StorageOperation::Read, self.container.get(name)).await {
             Ok(mut blob) => {
                 self.record_response(blob.response);
                 for rejected in take_unwritable(&mut blob.metadata) {
-                    let problem = format!("has a value that cannot be written back and is dropped: {rejected}");
-                    self.telemetry().malformed_record(&MalformedRecord { blob: name.to_owned(), problem });
+                    self.telemetry().malformed_record(&MalformedRecord {
+                        blob: name.to_owned(),
+                        problem: format!("has a value that cannot be written back and is dropped: {rejected}"),
+                    });
                 }
                 Ok(Some(blob))
             }
@@ -315,16 +307,30 @@ impl GroupStore {
         }
     }
 
-    /// Reads an ownership. An HTTP client may drop header values that are not ASCII, such as an owner id of another SDK;
-    /// a listing has them. So a record without an owner id is read again from a listing.
-    async fn read_ownership_blob(&self, name: &str) -> Result<Option<Blob>> {
-        let read = self.read_blob(name).await?;
-        if read.as_ref().is_none_or(|blob| codec::names_owner(&blob.metadata)) {
-            return Ok(read);
+    /// Deletes a record under its version. A record that does not exist anymore counts as deleted.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Conflict`] if the record has changed, or may have been deleted by this call before a lost response:
+    /// list it again. Otherwise the error of the storage.
+    pub(crate) async fn delete_record(&self, record: &RecordName, version: &ETag) -> Result<()> {
+        let names = &self.inner.names;
+        let name = match record {
+            RecordName::Checkpoint(partition) => names.record_name(RecordKind::Checkpoint, partition),
+            RecordName::Ownership(partition) => names.record_name(RecordKind::Ownership, partition),
+            RecordName::Heartbeat(owner) => names.heartbeat_name(owner),
+        };
+        match self.send(StorageOperation::Delete, self.container.delete(&name, version)).await {
+            Ok(response) => self.record_response(response),
+            // Azurite reports a conflict if the blob is missing.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
+                if self.read_blob(&name).await?.is_some() {
+                    return Err(error);
+                }
+            }
+            Err(error) => return Err(error),
         }
-        let list = self.send(StorageOperation::List, self.container.list(name)).await?;
-        self.record_response(list.response);
-        Ok(list.blobs.into_iter().find(|blob| blob.name == name))
+        Ok(())
     }
 
     async fn send<T>(&self, operation: StorageOperation, request: impl Future<Output = Result<T>>) -> Result<T> {
@@ -337,7 +343,7 @@ impl GroupStore {
         operation: StorageOperation,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
-        let observed = self.outages.start(operation, || self.lease_clock_now());
+        let observed = self.outages.start(operation, &*self.inner.lease_clock);
         let counted = self.inner.telemetry.requests().start(operation);
         // The backend may log, and the caller may be outside of the span.
         let request = request.instrument(self.telemetry().span().clone());

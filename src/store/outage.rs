@@ -1,12 +1,13 @@
 //! Outages of the storage, as one load-balancing loop detects them by the outcomes of its requests.
 //!
-//! The cause that stops the requests of this instance may stop those of other instances. After an outage, owners that
+//! What stops the requests of this instance may stop the requests of other instances, too. After an outage, owners that
 //! could not renew get time to do so before they count as expired.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::model::LeaseDurations;
+use crate::clock::LeaseClock;
+use crate::model::{LeaseDurations, Moment};
 use crate::telemetry::{StorageOperation, StorageOutcome};
 use crate::util::lock;
 
@@ -18,13 +19,20 @@ pub(crate) struct Outages(Arc<Mutex<Outage>>);
 struct Outage {
     /// An outage is a time longer than this without a response and with a failure.
     limit: Duration,
-    last_response: Duration,
+    last_response: Moment,
     /// Whether a request failed after the last response.
     failed: bool,
-    /// When the last outage ended.
-    ended: Option<Duration>,
-    /// The length of the last outage, until it is reported.
-    unreported: Option<Duration>,
+    /// The last outage, until the loop has taken it.
+    ended: Option<EndedOutage>,
+}
+
+/// An outage that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndedOutage {
+    /// When the storage responded again, on the lease clock.
+    pub(crate) at: Moment,
+    /// How long it had not responded.
+    pub(crate) silence: Duration,
 }
 
 /// What the outcome of a request shows about the storage.
@@ -55,18 +63,17 @@ fn signal_from(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
 }
 
 impl Outage {
-    fn new(limit: Duration, now: Duration) -> Self {
-        Self { limit, last_response: now, failed: false, ended: None, unreported: None }
+    fn new(limit: Duration, now: Moment) -> Self {
+        Self { limit, last_response: now, failed: false, ended: None }
     }
 
-    fn observe_signal(&mut self, signal: Signal, now: Duration) {
+    fn observe_signal(&mut self, signal: Signal, now: Moment) {
         match signal {
             Signal::Nothing => {}
             Signal::Fails => self.failed = true,
             Signal::Works => {
-                if let Some(unavailable_for) = self.unavailable_for(now) {
-                    self.ended = Some(now);
-                    self.unreported = Some(unavailable_for);
+                if let Some(silence) = self.unavailable_for(now) {
+                    self.ended = Some(EndedOutage { at: now, silence });
                 }
                 self.last_response = now;
                 self.failed = false;
@@ -75,7 +82,7 @@ impl Outage {
     }
 
     /// Returns how long the outage has lasted, if there is one now.
-    fn unavailable_for(&self, now: Duration) -> Option<Duration> {
+    fn unavailable_for(&self, now: Moment) -> Option<Duration> {
         let unavailable_for = now.saturating_sub(self.last_response);
         (self.failed && unavailable_for > self.limit).then_some(unavailable_for)
     }
@@ -83,49 +90,44 @@ impl Outage {
 
 impl Outages {
     /// Creates a record that begins now.
-    pub(super) fn new(lease_durations: LeaseDurations, request_timeout: Duration, now: Duration) -> Self {
+    pub(super) fn new(lease_durations: LeaseDurations, request_timeout: Duration, now: Moment) -> Self {
         Self(Arc::new(Mutex::new(Outage::new(lease_durations.own / 2 + request_timeout, now))))
     }
 
     /// Begins a request. If it is dropped without a response, it counts as a failure: the operation that it belongs to
     /// has run out of time.
-    pub(super) fn start<N: Fn() -> Duration>(&self, operation: StorageOperation, now: N) -> ObservedRequest<'_, N> {
-        ObservedRequest { outages: self, operation, outcome: StorageOutcome::Indeterminate, now }
+    pub(super) fn start<'a>(&'a self, operation: StorageOperation, clock: &'a dyn LeaseClock) -> ObservedRequest<'a> {
+        ObservedRequest { outages: self, operation, outcome: StorageOutcome::Indeterminate, clock }
     }
 
     /// Returns how long the outage has lasted, if there is one now.
-    pub(crate) fn unavailable_for(&self, now: Duration) -> Option<Duration> {
+    pub(crate) fn unavailable_for(&self, now: Moment) -> Option<Duration> {
         lock(&self.0).unavailable_for(now)
     }
 
-    /// Returns when the last outage ended, on the lease clock.
-    pub(crate) fn last_outage_end(&self) -> Option<Duration> {
-        lock(&self.0).ended
-    }
-
-    /// Returns how long the last outage was, once after each.
-    pub(crate) fn take_unreported_outage(&self) -> Option<Duration> {
-        lock(&self.0).unreported.take()
+    /// Returns the last outage that has ended, once after each.
+    pub(crate) fn take_ended_outage(&self) -> Option<EndedOutage> {
+        lock(&self.0).ended.take()
     }
 }
 
 /// A request whose outcome is recorded when it is dropped.
-pub(super) struct ObservedRequest<'a, N: Fn() -> Duration> {
+pub(super) struct ObservedRequest<'a> {
     outages: &'a Outages,
     operation: StorageOperation,
     outcome: StorageOutcome,
-    now: N,
+    clock: &'a dyn LeaseClock,
 }
 
-impl<N: Fn() -> Duration> ObservedRequest<'_, N> {
+impl ObservedRequest<'_> {
     pub(super) fn record_outcome(mut self, outcome: StorageOutcome) {
         self.outcome = outcome;
     }
 }
 
-impl<N: Fn() -> Duration> Drop for ObservedRequest<'_, N> {
+impl Drop for ObservedRequest<'_> {
     fn drop(&mut self) {
-        lock(&self.outages.0).observe_signal(signal_from(self.operation, self.outcome), (self.now)());
+        lock(&self.outages.0).observe_signal(signal_from(self.operation, self.outcome), self.clock.now());
     }
 }
 
@@ -147,9 +149,9 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn answered(outage: &mut Outage, now: u64) -> Option<Duration> {
+    fn answered(outage: &mut Outage, now: u64) -> Option<EndedOutage> {
         outage.observe_signal(Signal::Works, at(now));
-        outage.unreported.take()
+        outage.ended.take()
     }
 
     #[test]
@@ -181,10 +183,8 @@ mod tests {
         let mut outage = Outage::new(LIMIT, at(100));
         outage.observe_signal(Signal::Fails, at(101));
         assert_eq!((outage.unavailable_for(at(135)), outage.unavailable_for(at(136))), (None, Some(at(36))));
-        assert_eq!(answered(&mut outage, 136), Some(at(36)));
-        assert_eq!(outage.ended, Some(at(136)));
+        assert_eq!(answered(&mut outage, 136), Some(EndedOutage { at: at(136), silence: at(36) }));
         assert_eq!(answered(&mut outage, 137), None);
-        assert_eq!(outage.ended, Some(at(136)), "it is remembered");
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         outage.observe_signal(Signal::Fails, at(101));
         assert_eq!(answered(&mut outage, 135), None);
         assert_eq!(answered(&mut outage, 500), None, "the failure came before the last response");
-        assert_eq!((outage.ended, outage.unavailable_for(at(999))), (None, None));
+        assert_eq!(outage.unavailable_for(at(999)), None);
     }
 
     /// The loop and the checkpoints have one store each.
@@ -208,13 +208,10 @@ mod tests {
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
         store.clone().list_heartbeats().await.unwrap();
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), None);
+        let ended = EndedOutage { at: store.lease_clock_now(), silence: at(36) };
         assert_eq!(
-            (store.outages().take_unreported_outage(), store.outages().take_unreported_outage()),
-            (Some(at(36)), None)
-        );
-        assert_eq!(
-            (store.outages().last_outage_end(), other.outages().last_outage_end()),
-            (Some(store.lease_clock_now()), None)
+            [&store, &store, &other].map(|store| store.outages().take_ended_outage()),
+            [Some(ended), None, None]
         );
     }
 
@@ -237,7 +234,7 @@ mod tests {
         }
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(45)));
         store.send(StorageOperation::Renew, async { Ok(()) }).await.unwrap();
-        assert_eq!(store.outages().take_unreported_outage(), Some(at(45)));
+        assert_eq!(store.outages().take_ended_outage().map(|ended| ended.silence), Some(at(45)));
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,12 +9,13 @@ use tokio::time::sleep;
 
 use super::exclusion::KnownPartition;
 use super::lease::{Claim, Lease};
+use super::records::{arrival_moment, ownership_from_blob};
 use super::rules::{
     FoundOwnership, Goal, SettleStep, Settled, WriteCondition, decide_ownership, goal_after, too_young_by,
 };
 use super::settle::ConditionalWrite;
 use super::{GroupStore, Ownership};
-use crate::blob::ETag;
+use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
@@ -96,10 +97,23 @@ impl GroupStore {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`](crate::blob::BlobContainer).
+    /// The errors of [`BlobContainer`](crate::blob::BlobContainer).
     pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
-        let blob = self.read_ownership_blob(&self.inner.names.record_name(RecordKind::Ownership, partition)).await?;
-        Ok(blob.map(|blob| self.decode_ownership(partition.clone(), &blob).0))
+        let name = self.inner.names.record_name(RecordKind::Ownership, partition);
+        let mut read = self.read_blob(&name).await?;
+        // An HTTP client may drop header values that are not ASCII, such as an owner id of another SDK; a listing has
+        // them. So a record without an owner id is read again from a listing.
+        if read.as_ref().is_some_and(|blob| !codec::names_owner(&blob.metadata)) {
+            let list = self.send(StorageOperation::List, self.container.list(&name)).await?;
+            self.record_response(list.response);
+            read = list.blobs.into_iter().find(|blob| blob.name == name);
+        }
+        Ok(read.map(|blob| self.ownership_in(partition, &blob)))
+    }
+
+    /// Decodes the ownership in a blob that was just read.
+    pub(super) fn ownership_in(&self, partition: &PartitionId, blob: &Blob) -> Ownership {
+        ownership_from_blob(partition.clone(), blob, arrival_moment(blob, self.lease_clock_now())).0
     }
 
     /// Claims one partition. See [`claim_all`](Self::claim_all).
@@ -129,8 +143,9 @@ impl GroupStore {
             lease if lease.record.draining => Goal::Acknowledge,
             _ => Goal::Renew,
         };
-        let write = OwnershipWrite::for_lease(self, lease, goal, lease.record.clone());
-        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
+        self.settle_with_epoch(OwnershipWrite::for_lease(self, lease, goal, lease.record.clone()))
+            .await
+            .unwrap_or_else(ClaimOutcome::Indeterminate)
     }
 
     /// Releases one lease. See [`release_all`](Self::release_all).
@@ -186,18 +201,6 @@ impl GroupStore {
             ErrorKind::Contended,
             format!("the ownership record of partition {partition} does not age; check the clock of the storage"),
         ))
-    }
-
-    fn found_ownership(&self, seen: &Ownership) -> FoundOwnership<ETag> {
-        let record = &seen.record;
-        FoundOwnership {
-            relation: record.relation_to(self.identity()),
-            etag: seen.etag.clone(),
-            age: seen.age,
-            lifetime: self.lease_durations().lifetime(record),
-            epoch: record.epoch,
-            draining: record.draining,
-        }
     }
 
     /// Writes once. A lease of an earlier epoch does not change what this store has won again since.
@@ -258,7 +261,11 @@ impl<'a> OwnershipWrite<'a> {
             record,
             under: WriteCondition::Create,
             seen: None,
-            operation: goal.storage_operation(),
+            operation: match goal {
+                Goal::Claim => StorageOperation::Claim,
+                Goal::Renew | Goal::Acknowledge | Goal::Rewrite => StorageOperation::Renew,
+                Goal::Release => StorageOperation::Release,
+            },
             state: store.known_partition(partition),
         }
     }
@@ -279,14 +286,14 @@ impl<'a> OwnershipWrite<'a> {
         self.seen = seen;
     }
 
-    /// Begins the epoch of a claim, and returns it; `None` over a record that is too young. It is greater than every epoch that this store
-    /// has sent: a claim that is sent again, with the time of a server whose clock is behind, must not begin an epoch that
-    /// this store takes for superseded.
+    /// Begins the epoch of a claim, and returns it; `None` over a record that is too young. It is greater than every
+    /// epoch that this store has sent: a claim that is sent again, with the time of a server whose clock is behind,
+    /// must not begin an epoch that this store takes for superseded.
     ///
-    /// If there is no record, the time is the latest one in all responses of the server, which is no earlier than that
-    /// of the response that showed no record. Earlier epochs then belong to a record that was deleted, and the claim
-    /// that began the last of them is at least two seconds old. (If the record was deleted within two seconds after
-    /// that claim, nothing is guaranteed.)
+    /// If there is no record, the time is the latest one in all responses of the server, which is no earlier than the
+    /// time of the response that showed no record. Earlier epochs then belong to a record that was deleted, and the
+    /// claim that began the last of them is at least two seconds old. (If the record was deleted within two seconds
+    /// after that claim, nothing is guaranteed.)
     fn begin_claim_epoch(&self) -> Option<i64> {
         let (before, server_time) = match &self.seen {
             Some(seen) if too_young_by(seen.record.epoch, seen.age).is_some() => return None,
@@ -304,9 +311,14 @@ impl<'a> OwnershipWrite<'a> {
         }
         let Some(epoch) = self.record.epoch else { return OwnershipOutcome::WithoutEpoch(etag) };
         self.state.record_won_epoch(epoch);
-        let partition = self.partition.clone();
-        let record = self.record.clone();
-        OwnershipOutcome::Owned(Box::new(Lease { partition, record, etag, valid_from, epoch, rewrite: false }))
+        OwnershipOutcome::Owned(Box::new(Lease {
+            partition: self.partition.clone(),
+            record: self.record.clone(),
+            etag,
+            valid_from,
+            epoch,
+            rewrite: false,
+        }))
     }
 
     /// Returns the outcome by the record that was read at this moment.
@@ -351,7 +363,6 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         let read = self.store.lease_clock_now();
         let seen = self.store.read_ownership(self.partition).await?;
         let this = self.store.identity();
-        let found = seen.as_ref().map(|seen| self.store.found_ownership(seen));
         if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
             // Keep what other programs have added, and the handoff request: only the programs that added them may
             // remove them. A release also keeps the epoch of a reclaimable record.
@@ -360,15 +371,19 @@ impl ConditionalWrite for OwnershipWrite<'_> {
             self.record.handoff_to.clone_from(&seen.record.handoff_to);
             self.record.operator.clone_from(&seen.record.operator);
         }
+        let lease_durations = self.store.lease_durations();
+        let found = seen.as_ref().map(|seen| FoundOwnership {
+            relation: seen.record.relation_to(this),
+            etag: seen.etag.clone(),
+            age: seen.age,
+            lifetime: lease_durations.lifetime(&seen.record),
+            epoch: seen.record.epoch,
+            draining: seen.record.draining,
+        });
         self.goal = goal_after(self.goal, self.lease_epoch, found.as_ref());
-        let next = decide_ownership(
-            self.goal,
-            self.under.clone().version().as_ref(),
-            self.lease_epoch,
-            found,
-            self.store.lease_durations().own,
-        );
-        let next = next.map(|settled| self.outcome_after_read(settled, seen.as_ref(), read));
+        let attempted = self.under.clone().version();
+        let next = decide_ownership(self.goal, attempted.as_ref(), self.lease_epoch, found, lease_durations.own)
+            .map(|settled| self.outcome_after_read(settled, seen.as_ref(), read));
         self.seen = seen;
         Ok(next)
     }
@@ -380,14 +395,4 @@ where
     F: Future<Output = R>,
 {
     items.into_iter().map(each).collect::<FuturesUnordered<_>>().collect().await
-}
-
-impl Goal {
-    fn storage_operation(self) -> StorageOperation {
-        match self {
-            Self::Claim => StorageOperation::Claim,
-            Self::Renew | Self::Acknowledge | Self::Rewrite => StorageOperation::Renew,
-            Self::Release => StorageOperation::Release,
-        }
-    }
 }

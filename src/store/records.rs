@@ -1,20 +1,14 @@
-//! The records of a group: listing the records of one kind or all, in either name case, and deleting one.
+//! The records of a group, as the blobs of a listing contain them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fmt;
 
-use tokio::time::Instant;
+use time::OffsetDateTime;
 
-use super::GroupStore;
-use super::listing::{
-    Checkpoint, HEARTBEATS, Listing, MalformedVersions, Records, checkpoint_from_blob, heartbeat_from_blob,
-};
-use super::rules::{CaseConflict, LiveOwner};
+use super::rules::{CaseFacts, LiveOwner};
 use crate::blob::{Blob, ETag};
-use crate::codec::{BlobNames, MalformedRecord, RecordKind};
-use crate::error::{ErrorKind, Result};
-use crate::model::{Heartbeat, NameCase, OwnerId, Ownership, PartitionId, Relation};
-use crate::telemetry::StorageOperation;
+use crate::codec::{self, BlobNames, MalformedRecord, RecordKind};
+use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, Moment, OwnerId, Ownership, PartitionId};
 
 /// A record of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,158 +32,156 @@ impl fmt::Display for RecordName {
     }
 }
 
-impl GroupStore {
-    /// Reads the ownership of every partition that has a record.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
-    /// [`Listing::malformed`].
-    pub async fn list_ownerships(&self) -> Result<Listing<Ownership>> {
-        self.list_kind(RecordKind::Ownership, |partition, blob| self.decode_ownership(partition, blob)).await
-    }
+/// The checkpoint of one partition, as listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// The partition.
+    pub partition: PartitionId,
+    /// The content of the record.
+    pub record: CheckpointRecord,
+    /// The version of the blob.
+    pub etag: ETag,
+    /// The server time of the last write.
+    pub last_modified: OffsetDateTime,
+    /// The sequence number as written. The smallest number, by which .NET means that there is none, is not in the
+    /// `record`, but other readers use it.
+    pub(crate) written_number: Option<i64>,
+}
 
-    /// Reads the checkpoint of every partition that has one.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
-    /// [`Listing::malformed`].
-    pub async fn list_checkpoints(&self) -> Result<Listing<Checkpoint>> {
-        self.list_kind(RecordKind::Checkpoint, checkpoint_from_blob).await
-    }
-
-    /// Reads the heartbeats of all owners, including this one.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed blob is not an error; see
-    /// [`Listing::malformed`].
-    pub async fn list_heartbeats(&self) -> Result<Listing<Heartbeat>> {
-        let names = &self.inner.names;
-        let (listing, versions) = self
-            .list_below(names.heartbeat_prefix(), |blob| heartbeat_from_blob(names, blob, self.moment_of(blob)))
-            .await?;
-        self.inner.malformed[HEARTBEATS].log_new(self.telemetry(), &listing.malformed, versions);
-        Ok(listing)
-    }
-
-    /// Reads all records in one listing, where the three listings of the balancer and the processor take three.
-    pub(crate) async fn list_records(&self) -> Result<Records> {
-        Ok(self.list_records_under(&self.inner.names).await?.0)
-    }
-
-    /// Reads all records in one listing, and reports the malformed ownerships and heartbeats.
-    pub(crate) async fn list_records_reported(&self) -> Result<Records> {
-        let (records, [ownerships, _, heartbeats]) = self.list_records_under(&self.inner.names).await?;
-        let reported = &self.inner.malformed;
-        reported[RecordKind::Ownership as usize].log_new(self.telemetry(), &records.ownerships.malformed, ownerships);
-        reported[HEARTBEATS].log_new(self.telemetry(), &records.heartbeats.malformed, heartbeats);
-        Ok(records)
-    }
-
-    /// Reads all records in the other name case. Returns nothing if the names contain no capitals.
-    pub(crate) async fn list_other_records(&self) -> Result<Records> {
-        match &self.inner.other_names {
-            Some(names) => Ok(self.list_records_under(names).await?.0),
-            None => Ok(Records::default()),
+impl Checkpoint {
+    /// Creates a checkpoint with the record that this blob contains.
+    pub(super) fn new(partition: PartitionId, record: CheckpointRecord, blob: &Blob) -> Self {
+        Self {
+            partition,
+            record,
+            etag: blob.etag.clone(),
+            last_modified: blob.last_modified,
+            written_number: codec::read_sequence_number(&blob.metadata),
         }
     }
 
-    /// Returns whether the names of the group differ in the other case.
-    pub(crate) fn has_other_name_case(&self) -> bool {
-        self.inner.other_names.is_some()
+    /// Returns the record, with the time of its blob if it does not show when it was written.
+    pub(crate) fn record_with_time(&self) -> CheckpointRecord {
+        CheckpointRecord { updated_at: self.record.updated_at.or(Some(self.last_modified)), ..self.record.clone() }
+    }
+}
+
+/// The records of one kind.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Listing<T> {
+    /// The readable records, ordered by blob name.
+    pub records: Vec<T>,
+    /// The blobs that are not readable, or only in part.
+    pub malformed: Vec<MalformedRecord>,
+    /// The versions of these blobs, by name.
+    pub(super) malformed_versions: HashMap<String, ETag>,
+}
+
+impl<T> Default for Listing<T> {
+    fn default() -> Self {
+        Self { records: Vec::new(), malformed: Vec::new(), malformed_versions: HashMap::new() }
+    }
+}
+
+impl<T> Listing<T> {
+    fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.malformed.is_empty()
     }
 
-    /// Returns the other case, if the group had records in it when this store connected.
-    pub(crate) fn other_case_with_records(&self) -> Option<NameCase> {
-        self.inner.other_case_is_used.then(|| self.inner.name_case.other())
-    }
-
-    /// Looks for a live owner in the other name case: one listing, unless the names contain no capitals.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`BlobContainer`](crate::blob::BlobContainer).
-    pub(crate) async fn find_case_conflict(&self) -> Result<Option<CaseConflict>> {
-        let records = self.list_other_records().await?;
-        let live = records.live_ownerships(self.lease_durations(), self.lease_clock_now());
-        let others = live.filter(|seen| seen.record.relation_to(self.identity()) != Relation::This);
-        // An owner of another SDK does not give way.
-        let live = others.filter_map(LiveOwner::from_ownership).min_by_key(|live| live.is_of_this_crate);
-        Ok(live.map(|live| CaseConflict::Other { used: self.inner.name_case, live }))
-    }
-
-    /// Deletes a record under its version. A record that does not exist anymore counts as deleted.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::Conflict`] if the record has changed, or may have been deleted by this call before a lost response:
-    /// list it again. Otherwise the error of the storage.
-    pub(crate) async fn delete_record(&self, record: &RecordName, version: &ETag) -> Result<()> {
-        let names = &self.inner.names;
-        let name = match record {
-            RecordName::Checkpoint(partition) => names.record_name(RecordKind::Checkpoint, partition),
-            RecordName::Ownership(partition) => names.record_name(RecordKind::Ownership, partition),
-            RecordName::Heartbeat(owner) => names.heartbeat_name(owner),
+    /// Adds a blob as it was decoded. An error means that its name is not the name of a record.
+    fn add_blob(&mut self, blob: &Blob, decoded: Result<(T, Option<MalformedRecord>), MalformedRecord>) {
+        let problem = match decoded {
+            Ok((record, problem)) => {
+                self.records.push(record);
+                problem
+            }
+            Err(foreign) => Some(foreign),
         };
-        match self.send(StorageOperation::Delete, self.container.delete(&name, version)).await {
-            Ok(response) => self.record_response(response),
-            // Azurite reports a conflict if the blob is missing.
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
-                if self.read_blob(&name).await?.is_some() {
-                    return Err(error);
-                }
-            }
-            Err(error) => return Err(error),
+        if let Some(problem) = problem {
+            self.malformed.push(problem);
+            self.malformed_versions.insert(blob.name.clone(), blob.etag.clone());
         }
-        Ok(())
     }
+}
 
-    async fn list_kind<T>(
-        &self,
-        kind: RecordKind,
-        decode: impl Fn(PartitionId, &Blob) -> (T, Option<MalformedRecord>),
-    ) -> Result<Listing<T>> {
-        let names = &self.inner.names;
-        let (listing, versions) = self
-            .list_below(names.record_prefix(kind), |blob| {
-                names.parse_partition(kind, &blob.name).map(|partition| decode(partition, blob))
-            })
-            .await?;
-        self.inner.malformed[kind as usize].log_new(self.telemetry(), &listing.malformed, versions);
-        Ok(listing)
-    }
+/// The records of a group under names in one letter case.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    pub(crate) ownerships: Listing<Ownership>,
+    pub(crate) checkpoints: Listing<Checkpoint>,
+    pub(crate) heartbeats: Listing<Heartbeat>,
+}
 
-    /// Returns the listing and the versions of the malformed blobs in it.
-    async fn list_below<T>(
-        &self,
-        prefix: &str,
-        decode: impl Fn(&Blob) -> Result<(T, Option<MalformedRecord>), MalformedRecord>,
-    ) -> Result<(Listing<T>, HashSet<(String, ETag)>)> {
-        let blobs = self.list_blobs(prefix).await?;
-        let mut listing = Listing { records: Vec::with_capacity(blobs.len()), malformed: Vec::new() };
-        let mut versions = HashSet::new();
-        for blob in &blobs {
-            if listing.add_blob(decode(blob)) {
-                versions.insert((blob.name.clone(), blob.etag.clone()));
+impl Records {
+    /// Reads the records in listed blobs. Ignores blobs that are not below the prefix of any kind of record. `now` is
+    /// the time of the lease clock.
+    pub(super) fn from_blobs(names: &BlobNames, blobs: &[Blob], now: Moment) -> Self {
+        let mut records = Self::default();
+        for blob in blobs {
+            if blob.name.starts_with(names.record_prefix(RecordKind::Ownership)) {
+                let partition = names.parse_partition(RecordKind::Ownership, &blob.name);
+                let decoded =
+                    partition.map(|partition| ownership_from_blob(partition, blob, arrival_moment(blob, now)));
+                records.ownerships.add_blob(blob, decoded);
+            } else if blob.name.starts_with(names.record_prefix(RecordKind::Checkpoint)) {
+                let partition = names.parse_partition(RecordKind::Checkpoint, &blob.name);
+                let decoded = partition.map(|partition| {
+                    let (record, problem) = codec::decode_checkpoint(&blob.name, &blob.metadata);
+                    (Checkpoint::new(partition, record, blob), problem)
+                });
+                records.checkpoints.add_blob(blob, decoded);
+            } else if blob.name.starts_with(names.heartbeat_prefix()) {
+                let decoded = names.heartbeat_owner(&blob.name).map(|owner| {
+                    let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
+                    (Heartbeat::new(record, blob.etag.clone(), blob.age(), arrival_moment(blob, now)), problem)
+                });
+                records.heartbeats.add_blob(blob, decoded);
             }
         }
-        Ok((listing, versions))
+        records
     }
 
-    async fn list_blobs(&self, prefix: &str) -> Result<Vec<Blob>> {
-        let limit = self.inner.listing_timeouts.timeout_of(prefix);
-        let began = Instant::now();
-        let list = self.send_within(limit, StorageOperation::List, self.container.list(prefix)).await;
-        self.inner.listing_timeouts.record_end(prefix, began.elapsed(), list.is_ok());
-        let list = list?;
-        self.record_response(list.response);
-        Ok(list.blobs)
+    /// Returns whether there is any record, or anything that should be one.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ownerships.is_empty() && self.checkpoints.is_empty() && self.heartbeats.is_empty()
     }
 
-    async fn list_records_under(&self, names: &BlobNames) -> Result<(Records, MalformedVersions)> {
-        let blobs = self.list_blobs(names.group_prefix()).await?;
-        Ok(Records::from_blobs(names, &blobs, |blob| self.moment_of(blob)))
+    /// Returns what the records show about the case of their names.
+    pub(crate) fn case_facts(&self, durations: LeaseDurations, now: Moment) -> CaseFacts {
+        CaseFacts {
+            live: self.live_ownerships(durations, now).find_map(LiveOwner::from_ownership),
+            newest_checkpoint: self
+                .checkpoints
+                .records
+                .iter()
+                .filter(|checkpoint| checkpoint.record.has_position())
+                .map(|checkpoint| checkpoint.record.updated_at.unwrap_or(checkpoint.last_modified))
+                .max(),
+            has_records: !self.is_empty(),
+        }
     }
+
+    /// Returns the ownerships whose owners are alive. A heartbeat of these records may keep them alive.
+    pub(crate) fn live_ownerships(&self, durations: LeaseDurations, now: Moment) -> impl Iterator<Item = &Ownership> {
+        self.ownerships.records.iter().filter(move |seen| {
+            durations.counts_as_live(&seen.record, seen.time_since_renewal(&self.heartbeats.records, now))
+        })
+    }
+}
+
+/// Returns when the response that contained a blob arrived, on the lease clock, whose time is `now`.
+pub(super) fn arrival_moment(blob: &Blob, now: Moment) -> Moment {
+    now.saturating_sub(blob.response.received_at.elapsed())
+}
+
+/// Decodes the ownership in a blob that a response contained at this moment.
+pub(crate) fn ownership_from_blob(
+    partition: PartitionId,
+    blob: &Blob,
+    received: Moment,
+) -> (Ownership, Option<MalformedRecord>) {
+    let (record, problem) = codec::decode_ownership(&blob.name, &blob.metadata);
+    (Ownership::new(partition, record, blob.etag.clone(), blob.age(), (blob.response.server_time, received)), problem)
 }

@@ -1,6 +1,6 @@
 //! The loop of every conditional write: write under a version; if the outcome is ambiguous, read, apply the rule, and
-//! write again. What limits it are requests without a response, not slow responses: an operation of several requests that
-//! are all answered in time succeeds.
+//! write again. What limits it are requests without a response, not slow responses: an operation of several requests
+//! that are all answered in time succeeds.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const MAX_WRITES: u32 = 5;
 /// The waits after ambiguous writes.
 const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(320));
 
-/// How many writes may remain without a response before the operation gives up. A read without a response ends it at once.
+/// How many writes may remain without a response before the operation gives up. A read without one ends it at once.
 const MAX_UNANSWERED: u32 = 2;
 
 /// One conditional write, and the meaning of its responses.

@@ -1,8 +1,8 @@
 //! Verifies that a storage does what ownership needs, before anything depends on it.
 //!
-//! The check reads, writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which no
-//! SDK reads or lists. No other instance uses the same blob name: replicas that start at the same time must not disturb each
-//! other's checks.
+//! The check reads, writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which
+//! no SDK reads or lists. No other instance uses the same blob name: replicas that start at the same time must not
+//! disturb each other's checks.
 
 use std::time::Duration;
 
@@ -46,9 +46,9 @@ pub enum StorageWarning {
         /// Whether the local clock is ahead.
         ahead: bool,
     },
-    /// The blob of the check could not be deleted because the permission is missing. Each start leaves one, which nothing
-    /// lists, and each owner id that is not used again leaves its heartbeat, which all instances list. Everything else
-    /// works without the permission.
+    /// The blob of the check could not be deleted because the permission is missing. Each start leaves one, which
+    /// nothing lists, and each owner id that is not used again leaves its heartbeat, which all instances list.
+    /// Everything else works without the permission.
     CannotDelete,
 }
 
@@ -66,12 +66,13 @@ impl StorageWarning {
             Self::ClockSkew { by, ahead } => {
                 let direction = if *ahead { "ahead of" } else { "behind" };
                 format!(
-                    "the local clock is {by:?} {direction} that of the server: other SDKs in the group will misjudge ages"
+                    "the local clock is {by:?} {direction} that of the server: other SDKs in the group will misjudge \
+                     ages"
                 )
             }
             Self::CannotDelete => {
-                "deleting blobs is not permitted, so each start leaves the blob of its storage check, and each owner id its \
-                 heartbeat, which makes listings longer: grant the permission, or delete these blobs"
+                "deleting blobs is not permitted, so each start leaves the blob of its storage check, and each owner \
+                 id its heartbeat, which makes listings longer: grant the permission, or delete these blobs"
                     .to_owned()
             }
         }
@@ -89,8 +90,8 @@ pub(super) struct StorageCheck<'a> {
 }
 
 impl StorageCheck<'_> {
-    /// Checks what ownership needs. The blob is also deleted after a failure, if possible. Afterwards deletes the blobs that
-    /// earlier checks have left, because they crashed or because the storage failed.
+    /// Checks what ownership needs. The blob is also deleted after a failure, if possible. Afterwards deletes the blobs
+    /// that earlier checks have left, because they crashed or because the storage failed.
     pub(super) async fn run(&self, wall_clock: Option<&dyn WallClock>) -> Result<Vec<StorageWarning>> {
         let tried = self.try_out(wall_clock).await;
         let deleted = self.delete_probe().await;
@@ -124,8 +125,11 @@ impl StorageCheck<'_> {
         let changed = Condition::IfMatch(first.etag);
         self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
-        let read = self.in_time(self.container.get(self.name)).await;
-        if !shows_last_write(&read.map_err(|error| check_failed_error("a blob cannot be read", error))?, &second.etag) {
+        let read = self
+            .in_time(self.container.get(self.name))
+            .await
+            .map_err(|error| check_failed_error("a blob cannot be read", error))?;
+        if !shows_last_write(&read, &second.etag) {
             return Err(missing_blob_error("a read"));
         }
         let took = self.must_be_listed(&second.etag).await?;
@@ -140,8 +144,9 @@ impl StorageCheck<'_> {
     }
 
     async fn write_probe(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
-        let written = self.in_time(self.container.write(self.name, &probe_metadata(value), condition)).await;
-        written.map_err(|error| check_failed_error(NOT_WRITTEN, error))
+        self.in_time(self.container.write(self.name, &probe_metadata(value), condition))
+            .await
+            .map_err(|error| check_failed_error(NOT_WRITTEN, error))
     }
 
     /// Checks the blob before its first write. A new group depends on both answers.
@@ -176,10 +181,12 @@ impl StorageCheck<'_> {
         let mut fastest = Duration::MAX;
         for _ in 0..LISTINGS {
             let sent = Instant::now();
-            let listed = self.in_time(self.container.list(self.name)).await;
-            let listing = listed.map_err(|error| check_failed_error("blobs cannot be listed", error))?;
+            let listed = self
+                .in_time(self.container.list(self.name))
+                .await
+                .map_err(|error| check_failed_error("blobs cannot be listed", error))?;
             fastest = fastest.min(sent.elapsed());
-            if !listing.blobs.iter().any(|blob| blob.name == self.name && shows_last_write(blob, etag)) {
+            if !listed.blobs.iter().any(|blob| blob.name == self.name && shows_last_write(blob, etag)) {
                 return Err(missing_blob_error("a listing"));
             }
         }

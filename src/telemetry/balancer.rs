@@ -30,53 +30,59 @@ impl Telemetry {
     }
 
     pub(crate) fn heartbeat_failed(&self, error: &Error) {
-        let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
-            warn_retry!(BALANCER, self, error, "heartbeat failed; other instances may not count this one", operation);
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "heartbeat failed; other instances may not count this one",
+                operation = StorageOperation::Heartbeat.as_str()
+            );
         });
     }
 
     pub(crate) fn keep_alive_failed(&self, error: &Error) {
-        let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
             warn_retry!(
                 BALANCER,
                 self,
                 error,
                 "cannot write the heartbeat that keeps the leases of this instance alive; retrying",
-                operation
+                operation = StorageOperation::Heartbeat.as_str()
             );
         });
     }
 
     pub(crate) fn heartbeat_not_ended(&self, error: &Error) {
-        let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
             warn_retry!(
                 BALANCER,
                 self,
                 error,
                 "failed to end the heartbeat; other instances leave a share to this one until it expires",
-                operation
+                operation = StorageOperation::Heartbeat.as_str()
             );
         });
     }
 
     pub(crate) fn ended_heartbeat_stays(&self, error: &Error) {
         self.span().in_scope(|| {
-            debug!(target: BALANCER, error = %Causes(error), "failed to delete the ended heartbeat; no instance counts it");
+            debug!(
+                target: BALANCER,
+                error = %Causes(error),
+                "failed to delete the ended heartbeat; no instance counts it"
+            );
         });
     }
 
     pub(crate) fn stale_heartbeats_stay(&self, error: &Error) {
-        let operation = StorageOperation::Heartbeat.as_str();
         self.span().in_scope(|| {
             warn_retry!(
                 BALANCER,
                 self,
                 error,
                 "failed to delete stale heartbeats; every listing returns them",
-                operation
+                operation = StorageOperation::Heartbeat.as_str()
             );
         });
     }
@@ -98,18 +104,31 @@ impl Telemetry {
 }
 
 pub(crate) fn claim_won(partition: &PartitionId, reason: &str, previous_owner: Option<&OwnerId>) {
-    let other_owner_id = previous_owner.map(OwnerId::as_str);
-    info!(target: BALANCER, partition_id = %partition, reason, other_owner_id, "partition claimed");
+    info!(
+        target: BALANCER,
+        partition_id = %partition,
+        reason,
+        other_owner_id = previous_owner.map(OwnerId::as_str),
+        "partition claimed"
+    );
 }
 
 pub(crate) fn claim_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
-    let other_owner_id = owner.map(OwnerId::as_str);
-    debug!(target: BALANCER, partition_id = %partition, other_owner_id, "lost the race to claim partition");
+    debug!(
+        target: BALANCER,
+        partition_id = %partition,
+        other_owner_id = owner.map(OwnerId::as_str),
+        "lost the race to claim partition"
+    );
 }
 
 pub(crate) fn ownership_lost(partition: &PartitionId, owner: Option<&OwnerId>) {
-    let other_owner_id = owner.map(OwnerId::as_str);
-    info!(target: BALANCER, partition_id = %partition, other_owner_id, "partition lost");
+    info!(
+        target: BALANCER,
+        partition_id = %partition,
+        other_owner_id = owner.map(OwnerId::as_str),
+        "partition lost"
+    );
 }
 
 pub(crate) fn lease_expired(partition: &PartitionId) {
@@ -134,7 +153,11 @@ pub(crate) fn release_indeterminate(partition: &PartitionId, error: &Error) {
 }
 
 pub(crate) fn not_released(unreleased: usize) {
-    warn!(target: BALANCER, unreleased, "failed to release partitions in time; they stay owned until their leases expire");
+    warn!(
+        target: BALANCER,
+        unreleased,
+        "failed to release partitions in time; they stay owned until their leases expire"
+    );
 }
 
 pub(crate) fn partition_kept(partition: &PartitionId) {
@@ -144,9 +167,18 @@ pub(crate) fn partition_kept(partition: &PartitionId) {
 pub(crate) fn owner_away(owner: &OwnerId, partitions: usize) {
     let other_owner_id = owner.as_str();
     if partitions > 0 {
-        info!(target: BALANCER, other_owner_id, partitions, "another instance shut down and kept partitions for its restart");
+        info!(
+            target: BALANCER,
+            other_owner_id,
+            partitions,
+            "another instance shut down and kept partitions for its restart"
+        );
     } else {
-        info!(target: BALANCER, other_owner_id, "another instance restarted, or the partitions that it kept have expired");
+        info!(
+            target: BALANCER,
+            other_owner_id,
+            "another instance restarted, or the partitions that it kept have expired"
+        );
     }
 }
 
@@ -193,8 +225,12 @@ pub(crate) fn cycle_late(delay: Duration) {
 }
 
 pub(crate) fn application_stalled(runtime_blocked: bool, partitions: &BTreeSet<PartitionId>) {
-    let partition_ids = partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>().join(" ");
-    warn!(target: BALANCER, runtime_blocked, partition_ids, "application stalled");
+    warn!(
+        target: BALANCER,
+        runtime_blocked,
+        partition_ids = partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>().join(" "),
+        "application stalled"
+    );
 }
 
 pub(crate) fn application_recovered() {
@@ -228,8 +264,11 @@ pub(crate) fn duplicates_possible(partition: &PartitionId, cause: &str) {
 }
 
 pub(crate) fn instance_declared_dead(by: Option<&OwnerId>) {
-    let other_owner_id = by.map(OwnerId::as_str);
-    warn!(target: BALANCER, other_owner_id, "another instance declared this one dead; re-registering");
+    warn!(
+        target: BALANCER,
+        other_owner_id = by.map(OwnerId::as_str),
+        "another instance declared this one dead; re-registering"
+    );
 }
 
 pub(crate) fn lease_scope_given_up(owner: Option<&OwnerId>) {

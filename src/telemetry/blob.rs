@@ -9,8 +9,11 @@ use super::spans::BLOB;
 use crate::error::Error;
 
 pub(crate) fn clock_differs(offset_seconds: i64) {
-    let skew = format!("{offset_seconds}s");
-    warn!(target: BLOB, skew, "local clock is skewed; signing requests with server time");
+    warn!(
+        target: BLOB,
+        skew = format!("{offset_seconds}s"),
+        "local clock is skewed; signing requests with server time"
+    );
 }
 
 pub(crate) fn clock_agrees() {
@@ -18,8 +21,12 @@ pub(crate) fn clock_agrees() {
 }
 
 pub(crate) fn token_not_replaced(error: &Error, valid_for: Duration) {
-    let error = Causes(error);
-    warn!(target: BLOB, %error, ?valid_for, "failed to refresh token; using the current token until it expires");
+    warn!(
+        target: BLOB,
+        error = %Causes(error),
+        ?valid_for,
+        "failed to refresh token; using the current token until it expires"
+    );
 }
 
 pub(crate) fn token_replaced() {

@@ -31,7 +31,13 @@ pub(crate) fn hub_reconnected(event_hub: &str) {
 }
 
 pub(crate) fn hub_not_reconnected(event_hub: &str, error: &Error, retry_in: Duration) {
-    warn!(target: EVENTHUBS, event_hub, error = %Causes(error), ?retry_in, "failed to reconnect to event hub; retrying");
+    warn!(
+        target: EVENTHUBS,
+        event_hub,
+        error = %Causes(error),
+        ?retry_in,
+        "failed to reconnect to event hub; retrying"
+    );
 }
 
 pub(crate) fn hub_token_not_renewed(error: &azure_core::Error) {

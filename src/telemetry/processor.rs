@@ -33,17 +33,21 @@ impl Telemetry {
     }
 
     pub(crate) fn partition_failed(&self, partition: &PartitionId, error: &Error, retry_in: Option<Duration>) {
-        let partition_id = partition.as_str();
         if let Some(retry_in) = retry_in {
-            warn_retry!(PROCESSOR, self, error, "partition failed; retrying", %partition_id, ?retry_in);
+            warn_retry!(PROCESSOR, self, error, "partition failed; retrying", partition_id = %partition, ?retry_in);
         } else {
-            warn!(target: PROCESSOR, %partition_id, error = %Causes(error), "partition failed");
+            warn!(target: PROCESSOR, partition_id = %partition, error = %Causes(error), "partition failed");
         }
     }
 
     pub(crate) fn checkpoint_failed(&self, partition: &PartitionId, error: &Error) {
-        let partition_id = partition.as_str();
-        warn_retry!(PROCESSOR, self, error, "checkpoint was not written and stays pending", %partition_id);
+        warn_retry!(
+            PROCESSOR,
+            self,
+            error,
+            "checkpoint was not written and stays pending",
+            partition_id = %partition
+        );
     }
 }
 
@@ -68,12 +72,11 @@ pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fm
 }
 
 pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, chosen: &Position) {
-    let sequence_number = chosen.sequence_number;
     info!(
         target: PROCESSOR,
         partition_id = %partition,
         checkpoint,
-        sequence_number,
+        sequence_number = chosen.sequence_number,
         "handler chose a start position other than the checkpoint"
     );
 }
@@ -87,8 +90,12 @@ pub(crate) fn releasing_after_failure(partition: &PartitionId, cooldown: Duratio
 }
 
 pub(crate) fn adoption_contended(partition: &PartitionId, error: &Error) {
-    let error = Causes(error);
-    warn!(target: PROCESSOR, partition_id = %partition, %error, "checkpoint keeps changing; releasing partition");
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        error = %Causes(error),
+        "checkpoint keeps changing; releasing partition"
+    );
 }
 
 /// The sequence numbers of the first and the last event of a batch.
@@ -165,8 +172,13 @@ pub(crate) fn callback_timed_out(partition: &PartitionId, callback: &str, timeou
 }
 
 pub(crate) fn callback_panicked(partition: &PartitionId, callback: &str, error: &Error) {
-    let error = Causes(error);
-    error!(target: PROCESSOR, partition_id = %partition, callback, %error, "handler callback panicked");
+    error!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        callback,
+        error = %Causes(error),
+        "handler callback panicked"
+    );
 }
 
 pub(crate) fn partition_task_panicked(partition: &PartitionId, error: &str) {
@@ -191,11 +203,15 @@ pub(crate) fn invalid_checkpoint(
 }
 
 pub(crate) fn checkpoint_not_repaired(partition: &PartitionId, error: &Error) {
-    let error = Causes(error);
-    debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to correct the sequence number of the checkpoint");
+    debug!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        error = %Causes(error),
+        "failed to correct the sequence number of the checkpoint"
+    );
 }
 
-/// `span` is that of the partition, because the application may be in a task without a span.
+/// `span` is the span of the partition, because the application may be in a task without a span.
 pub(crate) fn event_tracked_late(span: &Span, partition: &PartitionId, sequence_number: i64) {
     span.in_scope(|| {
         warn!(
@@ -207,7 +223,7 @@ pub(crate) fn event_tracked_late(span: &Span, partition: &PartitionId, sequence_
     });
 }
 
-/// At `warn` for the first dropped event of a start of the partition. `span` is that of the partition.
+/// At `warn` for the first dropped event of a start of the partition. `span` is the span of the partition.
 pub(crate) fn event_dropped_unfinished(
     span: &Span,
     partition: &PartitionId,
@@ -227,7 +243,7 @@ pub(crate) fn event_dropped_unfinished(
     });
 }
 
-/// `span` is that of the partition.
+/// `span` is the span of the partition.
 pub(crate) fn event_without_position(span: &Span, partition: &PartitionId) {
     span.in_scope(|| {
         warn!(
@@ -258,13 +274,21 @@ pub(crate) fn end_not_delivered(partition: &PartitionId, after: i64, up_to: i64)
 }
 
 pub(crate) fn start_not_validated(partition: &PartitionId, error: &Error) {
-    let error = Causes(error);
-    info!(target: PROCESSOR, partition_id = %partition, %error, "event hub is busy; comparing the checkpoint with it later");
+    info!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        error = %Causes(error),
+        "event hub is busy; comparing the checkpoint with it later"
+    );
 }
 
 pub(crate) fn lag_check_failed(partition: &PartitionId, error: &Error) {
-    let error = Causes(error);
-    debug!(target: PROCESSOR, partition_id = %partition, %error, "failed to read partition properties; lag is stale");
+    debug!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        error = %Causes(error),
+        "failed to read partition properties; lag is stale"
+    );
 }
 
 #[cfg(feature = "metrics")]
@@ -272,12 +296,12 @@ pub(crate) fn unowned_check_failed(error: &Error) {
     debug!(target: PROCESSOR, error = %Causes(error), "failed to read partitions without an owner; their lag is stale");
 }
 
-/// `span` is that of the processor, because the application may be in a task without a span.
+/// `span` is the span of the processor, because the application may be in a task without a span.
 pub(crate) fn shutdown_requested(span: &Span) {
     span.in_scope(|| info!(target: PROCESSOR, "shutdown requested"));
 }
 
-/// `span` is that of the processor.
+/// `span` is the span of the processor.
 pub(crate) fn shutdown_forced(span: &Span) {
     span.in_scope(|| warn!(target: PROCESSOR, "shutdown requested again; stopping immediately"));
 }

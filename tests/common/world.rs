@@ -336,9 +336,13 @@ impl World {
         builder.with_config(config).with_seed(seed).connect().await.unwrap()
     }
 
+    /// Returns the handler of the instances that [`start`](Self::start) starts.
+    pub fn recorder(&self, owner: &str) -> Recorder {
+        Recorder { owner: owner.into(), log: self.log.clone(), checkpoint: self.checkpoint }
+    }
+
     pub async fn start(&self, owner: &str) -> Instance {
-        let handler = Recorder { owner: owner.into(), log: self.log.clone(), checkpoint: self.checkpoint };
-        self.start_with(owner, self.hub.source(), handler).await
+        self.start_with(owner, self.hub.source(), self.recorder(owner)).await
     }
 
     pub async fn start_with<S, H>(&self, owner: &str, source: S, handler: H) -> Instance

@@ -30,12 +30,14 @@ async fn a_wrong_command_line_ends_with_64() {
         (&["delete", "--execute"], "required"),
         (&["lag", "--no-hub"], "remove --no-hub"),
         (&["list", "--state", "asleep"], "is no state"),
+        (&["keda", "--no-hub"], "remove --no-hub"),
         (&["doctor", "--only", "everything"], "is no check"),
+        (&["doctor", "--no-hub", "--only", "checkpoint-of-former-hub"], "needs the event hub"),
         (&["import", "--from", "absent.json"], "cannot read absent.json"),
         (&["nonsense"], "unrecognized"),
         (&["describe", "-g", "check", "--typo"], "unexpected argument"),
     ] {
-        let is_complete = ["lag", "list", "doctor", "import"].contains(&arguments[0]);
+        let is_complete = ["lag", "keda", "list", "doctor", "import"].contains(&arguments[0]);
         let arguments = if is_complete { [arguments, &named].concat() } else { arguments.to_vec() };
         let run = program.run(&arguments).await.ended(64);
         assert!(run.stderr.contains(message), "{arguments:?}: {}", run.stderr);

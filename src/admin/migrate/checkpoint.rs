@@ -57,8 +57,14 @@ pub struct MalformedLegacyRecord {
 impl LegacyCheckpoint {
     pub(super) fn new(partition: PartitionId, live: bool, body: Body) -> Self {
         let Body { owner, sequence_number, offset } = body;
-        let start = start_after(sequence_number, offset.as_deref());
-        Self { partition, owner, live: Some(live), sequence_number, offset, start }
+        Self {
+            start: start_after(sequence_number, offset.as_deref()),
+            partition,
+            owner,
+            live: Some(live),
+            sequence_number,
+            offset,
+        }
     }
 
     /// Creates the checkpoint of a Kafka consumer group. Its offset is that of the *next* event to process, and counts
@@ -66,8 +72,14 @@ impl LegacyCheckpoint {
     #[must_use]
     pub fn from_kafka(partition: PartitionId, offset: i64) -> Self {
         let number = offset.saturating_sub(1);
-        let start = Some(StartPosition::AfterSequenceNumber(number));
-        Self { partition, owner: None, live: None, sequence_number: Some(number), offset: None, start }
+        Self {
+            partition,
+            owner: None,
+            live: None,
+            sequence_number: Some(number),
+            offset: None,
+            start: Some(StartPosition::AfterSequenceNumber(number)),
+        }
     }
 
     /// Returns where the program would continue. `None` if it has never written a checkpoint of the partition: then the
@@ -108,9 +120,9 @@ pub(super) struct Body {
 }
 
 /// Parses the content of the blob of a partition. The error says what is wrong with it.
-pub(super) fn parse(content: &[u8], layout: Layout, partition: &PartitionId) -> Result<Body, String> {
-    let content = content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(content);
-    let value = serde_json::from_slice(content).map_err(|error| format!("its content is not JSON: {error}"))?;
+pub(super) fn parse_record(content: &[u8], layout: Layout, partition: &PartitionId) -> Result<Body, String> {
+    let value = serde_json::from_slice(content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(content))
+        .map_err(|error| format!("its content is not JSON: {error}"))?;
     let fields = JsonFields::from_value(value, "its content")?;
     fields.check_partition(partition)?;
     let owner = fields.read_text("owner")?.filter(|owner| !owner.is_empty());
@@ -200,11 +212,11 @@ mod tests {
     const GO: &str = r#"{"partitionID":"0","epoch":386,"owner":"host-1","checkpoint":{"offset":"8591964920","sequenceNumber":960180,"enqueueTime":"2021-03-04T05:06:07.089Z"},"state":"leased","token":"2d0c4276-827d-4ca4-a345-729caeca3b82"}"#;
 
     fn flat(content: &str) -> Result<Body, String> {
-        parse(content.as_bytes(), Layout::Flat, &0.into())
+        parse_record(content.as_bytes(), Layout::Flat, &0.into())
     }
 
     fn nested(content: &str) -> Result<Body, String> {
-        parse(content.as_bytes(), Layout::Nested, &0.into())
+        parse_record(content.as_bytes(), Layout::Nested, &0.into())
     }
 
     fn body(owner: Option<&str>, sequence_number: Option<i64>, offset: Option<&str>) -> Body {
@@ -335,7 +347,7 @@ mod tests {
         #[test]
         fn any_content_is_read_or_rejected(content: Vec<u8>) {
             for layout in [Layout::Flat, Layout::Nested] {
-                let _ = parse(&content, layout, &0.into());
+                let _ = parse_record(&content, layout, &0.into());
             }
         }
 
@@ -345,8 +357,8 @@ mod tests {
             for (text, layout) in [(DOTNET, Layout::Flat), (PYTHON, Layout::Flat), (GO, Layout::Nested)] {
                 let mut content = text.as_bytes().to_vec();
                 content[at.index(text.len())] = byte;
-                let _ = parse(&content, layout, &0.into());
-                let _ = parse(&content[..cut.index(text.len())], layout, &0.into());
+                let _ = parse_record(&content, layout, &0.into());
+                let _ = parse_record(&content[..cut.index(text.len())], layout, &0.into());
             }
         }
 

@@ -48,8 +48,8 @@ pub use self::source::{LegacyListing, LegacyProgram, read};
 pub use crate::blob::{BlobContent, BlobContents};
 
 impl Operator {
-    /// Plans to write the checkpoints of another program as checkpoints of this group: reads the group and the ranges of the
-    /// event hub, and the event at each checkpoint, so that both numbers are known. Writes nothing: see
+    /// Plans to write the checkpoints of another program as checkpoints of this group: reads the group and the ranges
+    /// of the event hub, and the event at each checkpoint, so that both numbers are known. Writes nothing: see
     /// [`Plan::execute`]. The plan has all partitions of the event hub and of the listing.
     ///
     /// A partition that has a checkpoint stays as it is, unless `overwrite` is set. A number outside of the partition's
@@ -71,8 +71,10 @@ impl Operator {
         listing: &LegacyListing,
         overwrite: bool,
     ) -> Result<Plan> {
-        let starts = listing.checkpoints.iter();
-        let starts = starts.filter_map(|found| Some((found.partition.clone(), found.start_position()?.clone())));
+        let starts = listing
+            .checkpoints
+            .iter()
+            .filter_map(|found| Some((found.partition.clone(), found.start_position()?.clone())));
         let reset = Reset::to(ResetTarget::Starts(starts.collect())).with_keep_existing(!overwrite);
         let mut plan = self.plan(source, &reset).await?;
         plan.changes = judge_changes(plan.changes, listing, overwrite);
@@ -80,24 +82,25 @@ impl Operator {
     }
 }
 
-/// Returns the changes as the records of the source permit them, with the partitions that the event hub does not
-/// have.
+/// Returns the changes as the records of the source permit them, with the partitions that the event hub does not have.
 fn judge_changes(changes: Vec<PlannedChange>, listing: &LegacyListing, overwrite: bool) -> Vec<PlannedChange> {
     let found = listing.checkpoints.iter().map(|found| (&found.partition, Ok(found)));
     let malformed = listing.malformed.iter().map(|found| (&found.partition, Err(&found.problem)));
     let records: BTreeMap<&PartitionId, Result<&LegacyCheckpoint, &String>> = found.chain(malformed).collect();
     let known: BTreeSet<_> = changes.iter().map(|change| change.partition.clone()).collect();
-    let permitted = changes.into_iter().map(|change| match records.get(&change.partition) {
-        _ if !overwrite && change.from.is_some() => change,
-        None => with_reason(change, "the source has no record of it"),
-        Some(Err(problem)) => refuse_change(change, problem),
-        Some(Ok(found)) => compare_offsets(change, found),
-    });
-    let strangers = records.keys().filter(|partition| !known.contains(**partition));
-    let unknown = strangers.map(|partition| refuse_unknown((*partition).clone()));
-    let mut changes: Vec<_> = permitted.chain(unknown).collect();
-    changes.sort_by(|one, other| one.partition.cmp(&other.partition));
-    changes
+    let mut judged: Vec<_> = changes
+        .into_iter()
+        .map(|change| match records.get(&change.partition) {
+            _ if !overwrite && change.from.is_some() => change,
+            None => with_reason(change, "the source has no record of it"),
+            Some(Err(problem)) => refuse_change(change, problem),
+            Some(Ok(found)) => compare_offsets(change, found),
+        })
+        .collect();
+    let unknown = records.into_keys().filter(|partition| !known.contains(*partition));
+    judged.extend(unknown.map(|partition| refuse_unknown(partition.clone())));
+    judged.sort_by(|one, other| one.partition.cmp(&other.partition));
+    judged
 }
 
 fn compare_offsets(change: PlannedChange, found: &LegacyCheckpoint) -> PlannedChange {

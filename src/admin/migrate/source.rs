@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
-use super::checkpoint::{Layout, LegacyCheckpoint, MalformedLegacyRecord, parse};
+use super::checkpoint::{Layout, LegacyCheckpoint, MalformedLegacyRecord, parse_record};
 use crate::blob::{BlobContent, BlobContents, limit_request};
 use crate::error::{ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
@@ -60,15 +60,18 @@ impl LegacyProgram {
         let given = prefix.unwrap_or_default();
         let mut prefixes: Vec<String> = match (self, prefix) {
             // Python ignores the prefix and the consumer group.
-            (Self::EventProcessorHost, _) => {
-                let of_group = names.map(|name| format!("{given}{name}/"));
-                of_group.into_iter().chain([given.to_owned(), String::new()]).collect()
-            }
+            (Self::EventProcessorHost, _) => names
+                .map(|name| format!("{given}{name}/"))
+                .into_iter()
+                .chain([given.to_owned(), String::new()])
+                .collect(),
             (Self::GoEventProcessorHost, _) | (_, Some(_)) => vec![given.to_owned()],
             (Self::Functions, None) => {
-                let escaped = format!("{}/{}", escape_name(group.namespace()), escape_name(group.event_hub()));
-                let verbatim = format!("{}/{}", group.namespace(), group.event_hub());
-                [escaped, verbatim].iter().flat_map(|hub| names.map(|name| format!("{hub}/{name}/"))).collect()
+                let hubs = [
+                    format!("{}/{}", escape_name(group.namespace()), escape_name(group.event_hub())),
+                    format!("{}/{}", group.namespace(), group.event_hub()),
+                ];
+                hubs.iter().flat_map(|hub| names.map(|name| format!("{hub}/{name}/"))).collect()
             }
             (Self::Dapr, None) => names.map(|name| format!("dapr-{}-{name}-", group.event_hub())).into(),
         };
@@ -103,8 +106,8 @@ impl LegacyListing {
 }
 
 /// Reads the records of another program of a group, below the first of its [prefixes](LegacyProgram::prefixes) that has
-/// any. Writes nothing: the program can continue where it stopped. Each listing and each read of a blob may take as long
-/// as the timeout.
+/// any. Writes nothing: the program can continue where it stopped. Each listing and each read of a blob may take as
+/// long as the timeout.
 ///
 /// # Errors
 ///
@@ -116,7 +119,7 @@ pub async fn read(
     prefix: Option<&str>,
     timeout: Duration,
 ) -> Result<LegacyListing> {
-    let container = &Limited { container, timeout };
+    let container = &LimitedContainer { container, timeout };
     let layout = match program {
         LegacyProgram::EventProcessorHost | LegacyProgram::Functions => Layout::Flat,
         LegacyProgram::GoEventProcessorHost | LegacyProgram::Dapr => Layout::Nested,
@@ -138,15 +141,21 @@ pub async fn read(
 }
 
 /// A container, and how long each request to it may take.
-struct Limited<'a> {
+struct LimitedContainer<'a> {
     container: &'a dyn BlobContents,
     timeout: Duration,
 }
 
 /// Lists the blobs that are named by a partition. The ids of partitions are numbers.
-async fn list_blobs_of_partitions(from: &Limited<'_>, prefix: &str) -> Result<Vec<(PartitionId, BlobContent)>> {
-    let blobs = limit_request(from.timeout, "list", from.container.list_contents(prefix)).await?.into_iter();
-    Ok(blobs.filter_map(|blob| Some((parse_partition(blob.name.strip_prefix(prefix)?)?, blob))).collect())
+async fn list_blobs_of_partitions(
+    from: &LimitedContainer<'_>,
+    prefix: &str,
+) -> Result<Vec<(PartitionId, BlobContent)>> {
+    Ok(limit_request(from.timeout, "list", from.container.list_contents(prefix))
+        .await?
+        .into_iter()
+        .filter_map(|blob| Some((parse_partition(blob.name.strip_prefix(prefix)?)?, blob)))
+        .collect())
 }
 
 fn parse_partition(name: &str) -> Option<PartitionId> {
@@ -155,12 +164,15 @@ fn parse_partition(name: &str) -> Option<PartitionId> {
 }
 
 async fn read_all(
-    container: &Limited<'_>,
+    container: &LimitedContainer<'_>,
     layout: Layout,
     blobs: Vec<(PartitionId, BlobContent)>,
 ) -> Result<LegacyListing> {
-    let reads = stream::iter(blobs).map(|(partition, blob)| read_one(container, layout, partition, blob));
-    let mut read: Vec<_> = reads.buffer_unordered(CONCURRENT_READS).try_collect().await?;
+    let mut read: Vec<_> = stream::iter(blobs)
+        .map(|(partition, blob)| read_one(container, layout, partition, blob))
+        .buffer_unordered(CONCURRENT_READS)
+        .try_collect()
+        .await?;
     read.sort_by(|(one, _), (other, _)| one.cmp(other));
     let mut listing = LegacyListing::default();
     for (_, record) in read {
@@ -172,14 +184,14 @@ async fn read_all(
     Ok(listing)
 }
 
-type Record = Result<LegacyCheckpoint, MalformedLegacyRecord>;
+type LegacyRecord = Result<LegacyCheckpoint, MalformedLegacyRecord>;
 
 async fn read_one(
-    from: &Limited<'_>,
+    from: &LimitedContainer<'_>,
     layout: Layout,
     partition: PartitionId,
     blob: BlobContent,
-) -> Result<(PartitionId, Record)> {
+) -> Result<(PartitionId, LegacyRecord)> {
     let content = match blob.size {
         0 => Err("it is empty".to_owned()),
         size if size > MAX_SIZE.into() => Err(format!("it has {size} bytes, which no record has")),
@@ -189,7 +201,7 @@ async fn read_one(
             Err(error) => return Err(error),
         },
     };
-    let record = match content.and_then(|content| parse(&content, layout, &partition)) {
+    let record = match content.and_then(|content| parse_record(&content, layout, &partition)) {
         Ok(body) => Ok(LegacyCheckpoint::new(partition.clone(), blob.is_leased, body)),
         Err(problem) => Err(MalformedLegacyRecord {
             partition: partition.clone(),
@@ -202,14 +214,15 @@ async fn read_one(
 
 /// Returns a name as Azure Functions writes it: in lower case, and with the codes of unusual characters.
 fn escape_name(name: &str) -> String {
-    let escaped = name.encode_utf16().map(|unit| match char::from_u32(unit.into()) {
-        Some(letter) if letter.is_ascii_alphanumeric() || "-_.".contains(letter) => {
-            letter.to_ascii_lowercase().to_string()
-        }
-        _ if unit < 0x100 => format!(":{unit:02X}"),
-        _ => format!("::{unit:04X}"),
-    });
-    escaped.collect()
+    name.encode_utf16()
+        .map(|unit| match char::from_u32(unit.into()) {
+            Some(letter) if letter.is_ascii_alphanumeric() || "-_.".contains(letter) => {
+                letter.to_ascii_lowercase().to_string()
+            }
+            _ if unit < 0x100 => format!(":{unit:02X}"),
+            _ => format!("::{unit:04X}"),
+        })
+        .collect()
 }
 
 #[cfg(test)]

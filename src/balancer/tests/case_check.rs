@@ -119,7 +119,7 @@ fn names_without_capitals_need_no_look() {
 fn a_win_after_owning_nothing_looks_again() {
     let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
     looked(&mut me);
-    me.command(LoopCommand::MarkLost { partition: 0.into(), epoch: 1, by: None });
+    me.lost(0, 1);
     me.after(12);
     me.listed("-");
     me.no_other_heartbeats();
@@ -177,9 +177,7 @@ fn a_conflict_ends_the_loop_after_the_releases() {
     assert_eq!(decided, "CaseConflictFound, end heartbeat, Releasing 0 shutdown");
     assert_eq!(me.wins(1, 1), "Claimed 1, Releasing 1 shutdown", "what it wins later is released, too");
     for partition in [0, 1] {
-        let release =
-            LoopCommand::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
-        assert_eq!(me.command(release), format!("release {partition}"));
+        assert_eq!(me.stopped(partition, true), format!("release {partition}"));
     }
     let released = |partition: u32| Done::Released { partition: partition.into(), outcome: ReleaseOutcome::Released };
     assert_eq!(me.done(released(0)), "Released 0");

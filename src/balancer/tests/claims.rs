@@ -89,9 +89,9 @@ fn claims_wait_for_a_start_that_is_overdue() {
         let mut me = with_first_win(reports_starts, ".xx");
         assert_eq!(second_claim(&mut me).starts_with("claim "), !reports_starts);
         if reports_starts {
-            me.command(LoopCommand::Started { partition: 0.into(), epoch: 7 });
+            me.command(LoopCommand::ProcessingStarted { partition: 0.into(), epoch: 7 });
             assert_eq!(second_claim(&mut me), "", "that was another epoch");
-            me.command(LoopCommand::Started { partition: 0.into(), epoch: 1 });
+            me.command(LoopCommand::ProcessingStarted { partition: 0.into(), epoch: 1 });
             assert!(second_claim(&mut me).starts_with("claim "));
         }
     }

@@ -280,7 +280,7 @@ fn the_next_cycle_comes_when_an_ownership_expires() {
         let own = Ownership::new(0.into(), record("me"), ETag::new("won"), Duration::ZERO, time);
         vec![own, Ownership::new(1.into(), record("a"), ETag::new("seen"), age, time)]
     };
-    me.step(Happened::Commanded(LoopCommand::MarkLost { partition: 1.into(), epoch: 1, by: None }));
+    me.lost(1, 1);
     for _ in 0..4 {
         me.now = me.state.next_wake().unwrap().max(me.now);
         while !me.after(1).contains("list") {}

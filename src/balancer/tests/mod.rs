@@ -24,7 +24,7 @@ use super::liveness::Stalled;
 use super::settings::LoopSettings;
 use super::snapshot::Snapshot;
 use super::state::BalancerState;
-use super::step::{Action, Done, Happened, LoopCommand, StorageRequest};
+use super::step::{Action, Done, Happened, LoopCommand, ProcessingEnd, StorageRequest};
 use crate::error::{Error, ErrorKind};
 use crate::model::{
     ETag, Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, OwnerId, Ownership,
@@ -115,6 +115,18 @@ impl Loop {
 
     fn command(&mut self, command: LoopCommand) -> String {
         self.step(Happened::Commanded(command))
+    }
+
+    /// Reports that the handler of a partition, which was won with epoch 1, has stopped.
+    fn stopped(&mut self, partition: u32, settled: bool) -> String {
+        let end = ProcessingEnd::Stopped { settled, cooldown: Duration::ZERO };
+        self.command(LoopCommand::ProcessingEnded { partition: partition.into(), epoch: 1, end })
+    }
+
+    /// Reports that another owner has a partition.
+    fn lost(&mut self, partition: u32, epoch: i64) -> String {
+        let end = ProcessingEnd::Lost { by: None };
+        self.command(LoopCommand::ProcessingEnded { partition: partition.into(), epoch, end })
     }
 
     /// Wakes the state after this many seconds.

@@ -31,8 +31,7 @@ fn the_owner_acknowledges_and_drains() {
     assert_eq!(receives_request(&mut me, true), "HandoffReceived 0, Releasing 0 handed_over");
     assert_eq!(me.snapshot.owned, [].into());
     assert_eq!(me.after(0), "renew 0 draining");
-    let stopped = LoopCommand::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: true };
-    assert_eq!(me.command(stopped), "", "the acknowledgment is under way");
+    assert_eq!(me.stopped(0, true), "", "the acknowledgment is under way");
     assert_eq!(me.renewed(0, 1), "release 0");
 }
 
@@ -40,8 +39,7 @@ fn the_owner_acknowledges_and_drains() {
 fn a_failed_last_batch_is_reported() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     receives_request(&mut me, true);
-    let stopped = LoopCommand::Release { partition: 0.into(), epoch: 1, cooldown: Duration::ZERO, settled: false };
-    assert_eq!(me.command(stopped), "DuplicatesPossible 0 checkpoint_not_written, release 0");
+    assert_eq!(me.stopped(0, false), "DuplicatesPossible 0 checkpoint_not_written, release 0");
 }
 
 /// The handlers have 10 s to stop, and four requests of 5 s each the time to write the last checkpoint.

@@ -2,10 +2,6 @@
 
 use super::*;
 
-fn stopped(partition: u32, settled: bool) -> LoopCommand {
-    LoopCommand::Release { partition: partition.into(), epoch: 1, cooldown: Duration::ZERO, settled }
-}
-
 #[test]
 fn a_partition_drains_before_it_is_released() {
     let mut me = Loop::owning(BalancerConfig::default(), 2);
@@ -14,7 +10,7 @@ fn a_partition_drains_before_it_is_released() {
     assert_eq!(me.listed("mm"), "Releasing 1 partition_removed");
     assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
     assert_eq!(me.snapshot.releasing, [(1.into(), ReleaseReason::PartitionRemoved)].into());
-    assert_eq!(me.command(stopped(1, true)), "release 1");
+    assert_eq!(me.stopped(1, true), "release 1");
     let released = Done::Released { partition: 1.into(), outcome: ReleaseOutcome::Released };
     assert_eq!(me.done(released), "Released 1");
     assert_eq!(me.snapshot.releasing, [].into());
@@ -35,7 +31,7 @@ fn a_release_does_not_wait_for_a_stuck_handler() {
 fn a_release_waits_for_the_current_renewal() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     assert!(me.after(30).contains("renew 0"));
-    assert_eq!(me.command(stopped(0, true)), "Releasing 0 requested");
+    assert_eq!(me.stopped(0, true), "Releasing 0 requested");
     assert_eq!(me.snapshot.owned, [].into());
     assert_eq!(me.renewed(0, 1), "release 0");
 }
@@ -43,16 +39,16 @@ fn a_release_waits_for_the_current_renewal() {
 #[test]
 fn commands_for_an_earlier_epoch_are_ignored() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
-    let earlier = LoopCommand::Release { partition: 0.into(), epoch: 9, cooldown: Duration::ZERO, settled: true };
-    assert_eq!(me.command(earlier), "");
-    assert_eq!(me.command(LoopCommand::MarkLost { partition: 0.into(), epoch: 9, by: None }), "");
-    assert_eq!(me.command(LoopCommand::MarkLost { partition: 0.into(), epoch: 1, by: None }), "Lost 0");
+    let end = ProcessingEnd::Stopped { settled: true, cooldown: Duration::ZERO };
+    assert_eq!(me.command(LoopCommand::ProcessingEnded { partition: 0.into(), epoch: 9, end }), "");
+    assert_eq!(me.lost(0, 9), "");
+    assert_eq!(me.lost(0, 1), "Lost 0");
 }
 
 #[test]
 fn a_released_partition_is_not_reclaimed_at_once() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
-    me.command(stopped(0, true));
+    me.stopped(0, true);
     me.done(Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released });
     assert!(me.after(12).contains("list"));
     assert_eq!(me.listed("-"), "");

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 
 use crate::args::{Auth, CaseArg, Global};
 use crate::exit::{Failure, Result, with_causes};
-use crate::output::note;
+use crate::output::print_note;
 use crate::profile::Profiles;
 
 const HUB_VARIABLE: &str = "EVENTHUBS_CONNECTION_STRING";
@@ -27,7 +27,7 @@ const HUB_CONTEXT: &str = "the event hub (--no-hub leaves it out)";
 const DEFAULT_SUFFIX: &str = "servicebus.windows.net";
 
 /// What to connect to.
-pub struct Connection {
+pub struct GroupConnection {
     pub global: Global,
     pub group: ConsumerGroup,
     pub container_name: String,
@@ -37,28 +37,32 @@ pub struct Connection {
     has_noted_other_case: AtomicBool,
 }
 
-impl Connection {
+impl GroupConnection {
     /// Completes the settings from the environment, the connection strings and the profile.
     pub fn resolve(global: &Global) -> Result<Self> {
         let storage = StorageConnection::resolve(global)?;
         let settings = &storage.global.settings;
-        let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
+        let hub_secret = resolve_hub_secret(global)?;
         let name = settings.consumer_group.as_deref().unwrap_or(ConsumerGroup::DEFAULT_NAME);
         // A wrong name is no reason to call the other two missing.
         ConsumerGroup::new("namespace", "event-hub", name)?;
-        let event_hub = settings.event_hub.clone();
         let named = hub_secret.as_deref().and_then(|secret| {
             // A connection string of a namespace has no name of an event hub.
-            let event_hub = event_hub.iter().map(|name| format!(";EntityPath={name}"));
-            let complete: String = std::iter::once(secret.to_owned()).chain(event_hub).collect();
-            ConsumerGroup::from_connection_string(&complete, name).ok()
+            let path = settings.event_hub.as_ref().map(|event_hub| format!(";EntityPath={event_hub}"));
+            ConsumerGroup::from_connection_string(&format!("{secret}{}", path.unwrap_or_default()), name).ok()
         });
-        let namespace = settings.namespace.as_deref().map(full_namespace);
-        let namespace = namespace.or_else(|| named.as_ref().map(|named| named.namespace().to_owned()));
-        let event_hub = event_hub.or_else(|| named.as_ref().map(|named| named.event_hub().to_owned()));
         let missing = |what, option| Failure::usage(format!("{what} is missing: pass {option}, or set {HUB_VARIABLE}"));
-        let namespace = namespace.ok_or_else(|| missing("the namespace", "--namespace"))?;
-        let event_hub = event_hub.ok_or_else(|| missing("the event hub", "--event-hub"))?;
+        let namespace = settings
+            .namespace
+            .as_deref()
+            .map(full_namespace)
+            .or_else(|| named.as_ref().map(|named| named.namespace().to_owned()))
+            .ok_or_else(|| missing("the namespace", "--namespace"))?;
+        let event_hub = settings
+            .event_hub
+            .clone()
+            .or_else(|| named.as_ref().map(|named| named.event_hub().to_owned()))
+            .ok_or_else(|| missing("the event hub", "--event-hub"))?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
         Ok(Self::new(storage, group, hub_secret))
     }
@@ -80,60 +84,65 @@ impl Connection {
         let is_lower =
             [group.namespace(), group.event_hub(), group.name()].iter().all(|name| *name == name.to_lowercase());
         storage.global.settings.blob_name_case = Some(if is_lower { CaseArg::Lower } else { CaseArg::Verbatim });
-        let hub_secret = secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)?;
-        Ok(Self::new(storage, group, hub_secret))
+        Ok(Self::new(storage, group, resolve_hub_secret(global)?))
     }
 
     /// Connects an operator of the group.
-    pub async fn operator(&self) -> Result<Operator> {
-        let operator = Operator::connect(self.store()?).await?;
+    pub async fn connect_operator(&self) -> Result<Operator> {
+        let operator = Operator::connect(self.store_builder()?).await?;
         if let Some(other) = operator.other_case_with_records() {
             self.note_other_case(other);
         }
         Ok(operator)
     }
 
-    /// Connects a reader of the group, which may have live owners in both cases of its blob names if the command line says
-    /// which one to read.
-    pub async fn reader(&self) -> Result<Reader> {
-        Ok(Reader::connect(self.store()?).await?)
+    /// Connects a reader of the group, which may have live owners in both cases of its blob names if the command line
+    /// says which one to read.
+    pub async fn connect_reader(&self) -> Result<Reader> {
+        Ok(Reader::connect(self.store_builder()?).await?)
     }
 
     /// Connects an operator of another group, in another container of the account, or under names in another letter
     /// case.
-    pub async fn operator_of(&self, group: &ConsumerGroup, container: &str, case: NameCase) -> Result<Operator> {
-        Ok(Operator::connect(self.storage.store(group, container)?.with_config(self.config_of(case))).await?)
+    pub async fn connect_operator_of(
+        &self,
+        group: &ConsumerGroup,
+        container: &str,
+        case: NameCase,
+    ) -> Result<Operator> {
+        let builder = self.storage.store_builder(group, container)?;
+        Ok(Operator::connect(builder.with_config(self.store_config_for(case))).await?)
     }
 
     /// Connects a reader of the same group under names in this letter case.
     #[cfg(feature = "tui")]
-    pub async fn reader_of(&self, case: NameCase) -> Result<Reader> {
-        let store = self.storage.store(&self.group, &self.container_name)?.with_config(self.config_of(case));
-        Ok(Reader::connect(store).await?)
+    pub async fn connect_reader_of(&self, case: NameCase) -> Result<Reader> {
+        let builder = self.storage.store_builder(&self.group, &self.container_name)?;
+        Ok(Reader::connect(builder.with_config(self.store_config_for(case))).await?)
     }
 
-    fn config_of(&self, case: NameCase) -> StoreConfig {
+    fn store_config_for(&self, case: NameCase) -> StoreConfig {
         self.storage.store_config().with_blob_name_case(case.into())
     }
 
-    /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is no
-    /// record of the group.
-    pub async fn describe(&self) -> Result<GroupDescription> {
-        let records = self.reader().await?.read().await?;
-        let hub = match self.hub().await? {
-            Some(source) => Some(self.ranges(&source).await?),
+    /// Describes the group by its records and, unless the command line forbids it, by the event hub. Fails if there is
+    /// no record of the group.
+    pub async fn describe_group(&self) -> Result<GroupDescription> {
+        let records = self.connect_reader().await?.read().await?;
+        let ranges = match self.connect_hub().await? {
+            Some(source) => Some(self.read_ranges(&source).await?),
             None => None,
         };
-        self.with_records(records.describe(hub.as_ref()))
+        self.require_records(records.describe(ranges.as_ref()))
     }
 
     /// Describes the group by its records alone. Fails if there is none.
-    pub async fn records(&self) -> Result<GroupDescription> {
-        self.with_records(self.reader().await?.read().await?.describe(None))
+    pub async fn describe_records(&self) -> Result<GroupDescription> {
+        self.require_records(self.connect_reader().await?.read().await?.describe(None))
     }
 
     /// Fails if there is no record of the group.
-    pub fn with_records(&self, described: GroupDescription) -> Result<GroupDescription> {
+    pub fn require_records(&self, described: GroupDescription) -> Result<GroupDescription> {
         if described.group.other_name_case {
             self.note_other_case(described.group.blob_name_case.other());
         }
@@ -148,24 +157,27 @@ impl Connection {
 
     /// Says once that there are also records in the other case, unless the command line names the case to use.
     fn note_other_case(&self, other: NameCase) {
-        let is_auto = self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto;
-        if is_auto && !self.has_noted_other_case.swap(true, Ordering::Relaxed) {
-            note(format_args!("note: the group also has records under {other} names: see --blob-name-case {other}"));
+        if self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto
+            && !self.has_noted_other_case.swap(true, Ordering::Relaxed)
+        {
+            print_note(format_args!(
+                "note: the group also has records under {other} names: see --blob-name-case {other}"
+            ));
         }
     }
 
     /// Opens another container of the account.
-    pub fn container(&self, name: &str) -> Result<AzureContainer> {
-        self.storage.container(name)
+    pub fn open_container(&self, name: &str) -> Result<AzureContainer> {
+        self.storage.open_container(name)
     }
 
-    /// Returns a store of the group, for a member with this id.
-    pub fn store(&self) -> Result<GroupStoreBuilder> {
-        Ok(self.storage.store(&self.group, &self.container_name)?.with_config(self.storage.store_config()))
+    /// Returns the settings of a store of the group.
+    pub fn store_builder(&self) -> Result<GroupStoreBuilder> {
+        Ok(self.storage.store_builder(&self.group, &self.container_name)?.with_config(self.storage.store_config()))
     }
 
     /// Connects to the event hub, unless the command line forbids it.
-    pub async fn hub(&self) -> Result<Option<EventHubSource>> {
+    pub async fn connect_hub(&self) -> Result<Option<EventHubSource>> {
         if self.global.no_hub {
             return Ok(None);
         }
@@ -175,7 +187,7 @@ impl Connection {
         };
         let source = match &self.hub_secret {
             Some(secret) => EventHubSource::from_connection_string(&read_group, secret.as_str()),
-            None => EventHubSource::from_credential(&read_group, self.storage.credential()?),
+            None => EventHubSource::from_credential(&read_group, self.storage.new_credential()?),
         };
         let limit = self.hub_timeout();
         match timeout(limit, source.connect()).await {
@@ -186,12 +198,12 @@ impl Connection {
     }
 
     /// Reads the partitions of the event hub, and the events that they have.
-    pub async fn ranges(&self, source: &EventHubSource) -> Result<HubRanges> {
-        self.in_time(HubRanges::read(source)).await?.map_err(|error| Failure::from(error).context(HUB_CONTEXT))
+    pub async fn read_ranges(&self, source: &EventHubSource) -> Result<HubRanges> {
+        self.within_timeout(HubRanges::read(source)).await?.map_err(|error| Failure::from(error).context(HUB_CONTEXT))
     }
 
     /// Waits for a response of the event hub, up to the timeout.
-    pub async fn in_time<T>(&self, request: impl Future<Output = T>) -> Result<T> {
+    pub async fn within_timeout<T>(&self, request: impl Future<Output = T>) -> Result<T> {
         let limit = self.hub_timeout();
         timeout(limit, request)
             .await
@@ -204,8 +216,7 @@ impl Connection {
 
     /// Connects to the event hub, which the command needs.
     pub async fn require_hub(&self) -> Result<EventHubSource> {
-        let hub = self.hub().await?;
-        hub.ok_or_else(|| Failure::usage("this needs the event hub: remove --no-hub"))
+        self.connect_hub().await?.ok_or_else(|| Failure::usage("this needs the event hub: remove --no-hub"))
     }
 }
 
@@ -219,13 +230,12 @@ pub struct StorageConnection {
 
 impl StorageConnection {
     pub fn resolve(global: &Global) -> Result<Self> {
-        let profile = Profiles::read()?.select(global.profile.as_deref())?;
-        let settings = global.settings.clone().or(profile);
-        let container_name = settings.container.clone();
-        let container_name =
-            container_name.ok_or_else(|| Failure::usage("the container is missing: pass --container"))?;
-        let secret =
-            secret("--storage-connection-string", global.storage_connection_string.as_deref(), STORAGE_VARIABLE)?;
+        let settings = global.settings.clone().or(Profiles::read()?.select(global.profile.as_deref())?);
+        let Some(container_name) = settings.container.clone() else {
+            return Err(Failure::usage("the container is missing: pass --container"));
+        };
+        let connection_string = global.storage_connection_string.as_deref();
+        let secret = resolve_secret("--storage-connection-string", connection_string, STORAGE_VARIABLE)?;
         let account = settings.account.clone();
         if let (Some(secret), Some(account)) = (&secret, &account)
             && global.given.iter().any(|option| option == "--account")
@@ -245,18 +255,18 @@ impl StorageConnection {
     }
 
     /// Opens a container of the account.
-    pub fn container(&self, name: &str) -> Result<AzureContainer> {
+    pub fn open_container(&self, name: &str) -> Result<AzureContainer> {
         let access = match (&self.secret, &self.account) {
             (Some(secret), _) => Access::connection_string(secret.as_str(), name),
-            (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.credential()?),
+            (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.new_credential()?),
             (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
         };
         Ok(AzureContainer::builder(access).build()?)
     }
 
-    fn store(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
+    fn store_builder(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
         // An operator replaces the id, and nothing else writes with this one.
-        Ok(GroupStore::builder(self.container(container)?, group.clone(), OwnerId::new("ehcp")?))
+        Ok(GroupStore::builder(self.open_container(container)?, group.clone(), OwnerId::new("ehcp")?))
     }
 
     /// Returns the settings of the command line and of the profile.
@@ -269,31 +279,39 @@ impl StorageConnection {
         config.with_blob_name_case(self.global.settings.blob_name_case.unwrap_or_default().into())
     }
 
-    /// Returns a store of a group whose names are written exactly as these.
-    pub fn exact_store(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
-        let config = self.store_config().with_blob_name_case(BlobNameCase::Verbatim);
-        Ok(self.store(group, &self.container_name)?.with_config(config))
+    /// Returns the settings of a store of a group whose names are written exactly as these.
+    pub fn exact_store_builder(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
+        let builder = self.store_builder(group, &self.container_name)?;
+        Ok(builder.with_config(self.store_config().with_blob_name_case(BlobNameCase::Verbatim)))
     }
 
-    fn credential(&self) -> Result<Arc<dyn TokenCredential>> {
-        let has_workload = env::var_os("AZURE_FEDERATED_TOKEN_FILE").is_some();
-        let auth = self.global.settings.auth.unwrap_or_default();
+    fn new_credential(&self) -> Result<Arc<dyn TokenCredential>> {
+        let mut auth = self.global.settings.auth.unwrap_or_default();
+        if auth == Auth::Auto && env::var_os("AZURE_FEDERATED_TOKEN_FILE").is_some() {
+            auth = Auth::WorkloadIdentity;
+        }
         let credential = match auth {
-            Auth::Auto | Auth::WorkloadIdentity if has_workload || auth == Auth::WorkloadIdentity => {
+            Auth::WorkloadIdentity => {
                 WorkloadIdentityCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>)
             }
             Auth::ManagedIdentity => {
                 ManagedIdentityCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>)
             }
-            _ => DeveloperToolsCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>),
+            Auth::Auto | Auth::DeveloperTools => {
+                DeveloperToolsCredential::new(None).map(|credential| credential as Arc<dyn TokenCredential>)
+            }
         };
         credential.map_err(|error| Failure::failed(format!("no credential of Entra ID: {}", with_causes(&error))))
     }
 }
 
+fn resolve_hub_secret(global: &Global) -> Result<Option<String>> {
+    resolve_secret("--hub-connection-string", global.hub_connection_string.as_deref(), HUB_VARIABLE)
+}
+
 /// Reads a secret from a file that the command line names, or from the environment. A secret must not be on the command
 /// line, where other users of the machine see it.
-fn secret(option: &str, value: Option<&str>, variable: &str) -> Result<Option<String>> {
+fn resolve_secret(option: &str, value: Option<&str>, variable: &str) -> Result<Option<String>> {
     if let Some(value) = value {
         let file = value.strip_prefix('@').ok_or_else(|| {
             Failure::usage(format!(
@@ -316,22 +334,18 @@ fn read_secret(file: &str) -> Result<String> {
 
 /// Returns whether a connection string is for this account, which is a name or a URL.
 fn is_for_account(secret: &str, account: &str) -> bool {
-    let name = account_name(account);
-    secret.split(';').any(|part| {
-        let part = part.trim_end_matches('/');
-        let is_name = part.split_once('=').is_some_and(|(key, value)| {
-            key.trim().eq_ignore_ascii_case("AccountName") && value.trim().eq_ignore_ascii_case(name)
-        });
-        is_name || part.contains(&format!("://{name}.")) || part.ends_with(&format!("/{name}"))
-    })
-}
-
-/// Returns the name of an account, which is a name or a URL.
-fn account_name(account: &str) -> &str {
-    match account.split_once("://").map(|(_, rest)| rest.trim_end_matches('/')) {
+    let name = match account.split_once("://").map(|(_, rest)| rest.trim_end_matches('/')) {
         Some(url) => url.rsplit_once('/').map_or_else(|| url.split('.').next().unwrap_or(url), |(_, path)| path),
         None => account,
-    }
+    };
+    secret.split(';').any(|part| {
+        let part = part.trim_end_matches('/');
+        part.contains(&format!("://{name}."))
+            || part.ends_with(&format!("/{name}"))
+            || part.split_once('=').is_some_and(|(key, value)| {
+                key.trim().eq_ignore_ascii_case("AccountName") && value.trim().eq_ignore_ascii_case(name)
+            })
+    })
 }
 
 fn full_namespace(name: &str) -> String {
@@ -359,7 +373,8 @@ mod tests {
 
     #[test]
     fn a_secret_on_the_command_line_is_refused() {
-        let refused = secret("--hub-connection-string", Some("Endpoint=sb://x;SharedAccessKey=c2VjcmV0"), "UNSET");
+        let refused =
+            resolve_secret("--hub-connection-string", Some("Endpoint=sb://x;SharedAccessKey=c2VjcmV0"), "UNSET");
         let shown = refused.unwrap_err().to_string();
         assert!(shown.contains("@FILE") && !shown.contains("c2VjcmV0"), "{shown}");
     }

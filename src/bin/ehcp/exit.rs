@@ -90,11 +90,6 @@ const SETTERS: &[(&str, &str)] =
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let exit = match error.kind() {
-            // With a cause, the service rejects it.
-            ErrorKind::Config | ErrorKind::InvalidArgument if error.source().is_none() => Exit::Usage,
-            _ => Exit::Failed,
-        };
         let remedy = match error.kind() {
             ErrorKind::Fenced => {
                 "; a processor reads this partition: read for another consumer group with --read-group"
@@ -104,7 +99,15 @@ impl From<Error> for Failure {
             _ => "",
         };
         let message = SETTERS.iter().fold(with_causes(&error), |text, (setter, option)| text.replace(setter, option));
-        Self { exit, kind: Some(error.kind()), message: message + remedy }
+        Self {
+            exit: match error.kind() {
+                // With a cause, the service rejects it.
+                ErrorKind::Config | ErrorKind::InvalidArgument if error.source().is_none() => Exit::Usage,
+                _ => Exit::Failed,
+            },
+            kind: Some(error.kind()),
+            message: message + remedy,
+        }
     }
 }
 

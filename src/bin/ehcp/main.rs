@@ -43,7 +43,7 @@ async fn main() -> ExitCode {
     match commands::run(args).await {
         Ok(code) => code.into(),
         Err(failure) => {
-            output::note(format_args!("error: {failure}"));
+            output::print_note(format_args!("error: {failure}"));
             failure.exit().into()
         }
     }

@@ -85,27 +85,25 @@ impl Output {
     }
 
     /// Returns how long ago something was, or when it was in a file.
-    pub fn ago(self, now: OffsetDateTime, then: OffsetDateTime) -> String {
-        if self.format == Format::Csv { text::time(then) } else { text::ago(now, then) }
+    pub fn format_ago(self, now: OffsetDateTime, then: OffsetDateTime) -> String {
+        if self.format == Format::Csv { text::format_time(then) } else { text::format_ago(now, then) }
     }
 
     /// Returns a duration, in seconds in a file.
-    pub fn duration(self, duration: Duration) -> String {
-        if self.format == Format::Csv { duration.as_secs().to_string() } else { text::short(duration) }
+    pub fn format_duration(self, duration: Duration) -> String {
+        if self.format == Format::Csv { duration.as_secs().to_string() } else { text::format_duration(duration) }
     }
 
     /// Shows one document and its rows: the document as JSON, each row as a line of JSON, or the table.
-    pub fn show<T: Serialize>(self, document: &impl Serialize, rows: &[T], table: &Table) -> Result<()> {
-        let text = match self.format {
-            Format::Json => json(serde_json::to_string_pretty(document))?,
+    pub fn show_document<T: Serialize>(self, document: &impl Serialize, rows: &[T], table: &Table) -> Result<()> {
+        print_text(&match self.format {
+            Format::Json => json_text(serde_json::to_string_pretty(document))?,
             Format::Ndjson => {
-                let lines: Result<Vec<_>> = rows.iter().map(|row| json(serde_json::to_string(row))).collect();
-                lines?.concat()
+                rows.iter().map(|row| json_text(serde_json::to_string(row))).collect::<Result<Vec<_>>>()?.concat()
             }
             Format::Csv => format_csv(table)?,
             Format::Table | Format::Wide => self.draw_table(table),
-        };
-        print(&text)
+        })
     }
 
     fn draw_table(self, table: &Table) -> String {
@@ -126,7 +124,7 @@ impl Output {
         for (cells, tone) in &table.rows {
             let cells = cells.iter().zip(table.columns).filter(|(_, column)| is_wide || !column.is_wide);
             drawn.add_row(cells.map(|(cell, column)| {
-                let cell = if cell.is_empty() { Cell::new("-") } else { Cell::new(printable(cell)) };
+                let cell = if cell.is_empty() { Cell::new("-") } else { Cell::new(printable_text(cell)) };
                 let cell = if column.is_number { cell.set_alignment(CellAlignment::Right) } else { cell };
                 match tone {
                     Tone::Plain => cell,
@@ -142,8 +140,7 @@ impl Output {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let lines: Vec<_> = drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
-        lines.concat()
+        drawn.lines().map(|line| line.trim_end().to_owned() + "\n").collect::<Vec<_>>().concat()
     }
 }
 
@@ -172,24 +169,23 @@ pub fn has_colored_messages(color: Color) -> bool {
 }
 
 /// Returns text that cannot steer a terminal.
-pub fn printable(text: &str) -> String {
+pub fn printable_text(text: &str) -> String {
     text.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
 }
 
 /// Writes a message to the standard error. That nothing reads it is no failure.
-pub fn note(message: impl fmt::Display) {
+pub fn print_note(message: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{message}");
 }
 
 /// Writes text to the standard output.
-pub fn print(text: &str) -> Result<()> {
+pub fn print_text(text: &str) -> Result<()> {
     print_to_reader(text).map(drop)
 }
 
 /// Writes text to the standard output, and returns whether there is still a reader.
 pub fn print_to_reader(text: &str) -> Result<bool> {
-    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
-    match written {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         // The reader, such as `head`, has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(error) => Err(error.into()),
@@ -197,7 +193,7 @@ pub fn print_to_reader(text: &str) -> Result<bool> {
     }
 }
 
-pub fn json(text: serde_json::Result<String>) -> Result<String> {
+pub fn json_text(text: serde_json::Result<String>) -> Result<String> {
     text.map(|text| text + "\n").map_err(|error| Failure::failed(error.to_string()))
 }
 

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use etcetera::{BaseStrategy, choose_base_strategy};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Settings;
+use crate::args::ConnectionSettings;
 use crate::exit::{Failure, Result};
 
 /// The file of profiles.
@@ -18,14 +18,14 @@ pub struct Profiles {
     /// The one that is used if none is named.
     pub default: Option<String>,
     #[serde(default)]
-    pub profiles: BTreeMap<String, Settings>,
+    pub profiles: BTreeMap<String, ConnectionSettings>,
 }
 
 impl Profiles {
     /// Returns `$XDG_CONFIG_HOME/ehcp/config.toml`, or its equivalent on other systems.
     fn file() -> Result<PathBuf> {
-        let folders = choose_base_strategy().map_err(|error| Failure::failed(error.to_string()))?;
-        Ok(folders.config_dir().join("ehcp").join("config.toml"))
+        let strategy = choose_base_strategy().map_err(|error| Failure::failed(error.to_string()))?;
+        Ok(strategy.config_dir().join("ehcp").join("config.toml"))
     }
 
     /// Reads the file. Without one, there are no profiles.
@@ -46,13 +46,15 @@ impl Profiles {
         let failed =
             |error: &dyn std::fmt::Display| Failure::failed(format!("cannot write {}: {error}", file.display()));
         let text = toml::to_string_pretty(self).map_err(|error| failed(&error))?;
-        let written = file.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&file, text));
-        written.map_err(|error| failed(&error))
+        file.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&file, text))
+            .map_err(|error| failed(&error))
     }
 
     /// Returns the profile with this name, the default one without a name, or an empty one.
-    pub fn select(&self, name: Option<&str>) -> Result<Settings> {
-        let Some(name) = name.or(self.default.as_deref()) else { return Ok(Settings::default()) };
+    pub fn select(&self, name: Option<&str>) -> Result<ConnectionSettings> {
+        let Some(name) = name.or(self.default.as_deref()) else { return Ok(ConnectionSettings::default()) };
         self.profiles.get(name).cloned().ok_or_else(|| {
             let known: Vec<_> = self.profiles.keys().map(String::as_str).collect();
             Failure::usage(format!("there is no profile {name:?}: the profiles are {known:?}"))

@@ -1,7 +1,8 @@
 //! Progress on the standard error, if that is a terminal.
 
-use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Shows what is being done until it is dropped.
 pub struct Progress(ProgressBar);
@@ -18,12 +19,14 @@ impl Progress {
     pub fn of(what: &str, count: usize) -> Self {
         let bar = ProgressBar::new(u64::try_from(count).unwrap_or(u64::MAX)).with_message(what.to_owned());
         // The template is correct, so the default is never used.
-        let style = ProgressStyle::with_template("{msg} {pos}/{len} {wide_bar} {elapsed}");
-        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_style(
+            ProgressStyle::with_template("{msg} {pos}/{len} {wide_bar} {elapsed}")
+                .unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
         Self(bar)
     }
 
-    pub fn done_one(&self) {
+    pub fn advance(&self) {
         self.0.inc(1);
     }
 }

@@ -13,27 +13,27 @@ use eventhubs_checkpoint::store::NameCase;
 use crate::args::{CaseArg, Global};
 use crate::commands::positions::to_json;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::note;
-use crate::text::{short, time};
+use crate::output::print_note;
+use crate::text::{format_duration, format_time};
 
 /// Shows that nothing was written, and whether it is permitted.
-pub fn dry_run(changes: usize, what: &str, permitted: Result<()>) {
+pub fn note_dry_run(changes: usize, what: &str, permitted: Result<()>) {
     match permitted {
-        _ if changes == 0 => note("dry run: nothing to do"),
-        Ok(()) => note(format_args!("dry run: would {what}; add --execute to do it")),
-        Err(refusal) => note(format_args!("dry run: would {what}, but --execute would be refused: {refusal}")),
+        _ if changes == 0 => print_note("dry run: nothing to do"),
+        Ok(()) => print_note(format_args!("dry run: would {what}; add --execute to do it")),
+        Err(refusal) => print_note(format_args!("dry run: would {what}, but --execute would be refused: {refusal}")),
     }
 }
 
 /// Shows a command that undoes what was done, with the same connection, under names in this letter case.
 pub fn show_undo(global: &Global, case: NameCase, command: &str) {
-    let global = global.clone();
+    let mut global = global.clone();
     // `auto` may choose the other case if this was the last record.
-    let is_ambiguous =
-        global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto && case == NameCase::Verbatim;
-    let global = if is_ambiguous { global.with_options(&[("--blob-name-case", "verbatim")]) } else { global };
+    if global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto && case == NameCase::Verbatim {
+        global = global.with_options(&[("--blob-name-case", "verbatim")]);
+    }
     let words: Vec<_> = std::iter::once(command).chain(global.given.iter().map(String::as_str)).collect();
-    note(format_args!("undo: ehcp {}", words.join(" ")));
+    print_note(format_args!("undo: ehcp {}", words.join(" ")));
 }
 
 /// Ends with the first Ctrl-C or SIGTERM. What is being written is then finished first. A second one ends the program.
@@ -41,7 +41,7 @@ pub async fn wait_for_interrupt() {
     /// The exit code of a program that SIGINT ended, by the convention of shells.
     const INTERRUPTED: i32 = 130;
     wait_for_stop_signal().await;
-    note("stopping: what is being written is finished first");
+    print_note("stopping: what is being written is finished first");
     tokio::spawn(async {
         wait_for_stop_signal().await;
         std::process::exit(INTERRUPTED);
@@ -73,7 +73,7 @@ pub async fn wait_for_stop_signal() {
 
 /// The permission to take partitions from live owners.
 #[derive(Clone, Copy, Debug)]
-pub struct Allowed {
+pub struct DisplacePermission {
     pub live: bool,
     pub foreign: bool,
 }
@@ -81,10 +81,10 @@ pub struct Allowed {
 /// Fails if a partition has a live owner that the command line does not permit to displace.
 pub fn check_live<'a>(
     owned: impl IntoIterator<Item = (&'a PartitionId, &'a OwnerDescription)>,
-    allowed: Allowed,
+    allowed: DisplacePermission,
 ) -> Result<()> {
     for (partition, owner) in owned {
-        let expires = short(owner.expires_in);
+        let expires = format_duration(owner.expires_in);
         let OwnerDescription { id, .. } = owner;
         match owner.sdk {
             Sdk::ThisCrate if !allowed.live => {
@@ -121,7 +121,7 @@ pub struct Backup {
 }
 
 impl Backup {
-    pub fn case(&self) -> NameCase {
+    pub fn name_case(&self) -> NameCase {
         self.group.group.blob_name_case
     }
 }
@@ -129,28 +129,30 @@ impl Backup {
 /// Saves the checkpoints of these partitions in a new file: its import changes no others.
 pub fn back_up(mut group: GroupDescription, partitions: &BTreeSet<&PartitionId>, folder: &Path) -> Result<Backup> {
     group.partitions.retain(|partition| partitions.contains(&partition.id));
-    let file = save(&group, folder).map_err(|failure| failure.context("nothing was done: no backup"))?;
-    Ok(Backup { file, group })
+    Ok(Backup {
+        file: save_checkpoints(&group, folder).map_err(|failure| failure.context("nothing was done: no backup"))?,
+        group,
+    })
 }
 
 /// Saves the checkpoints in a new file, named by the group and the time.
-pub fn save(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
+pub fn save_checkpoints(group: &GroupDescription, folder: &Path) -> Result<PathBuf> {
     let text = to_json(&Export::from(group))?;
     let summary = &group.group;
     let name: String = format!("{}-{}", summary.event_hub, summary.consumer_group)
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '_' })
         .collect();
-    let stem = format!("ehcp-{name}-{}", time(group.taken_at).replace([':', '-'], ""));
+    let stem = format!("ehcp-{name}-{}", format_time(group.taken_at).replace([':', '-'], ""));
     for number in 1.. {
-        let number = if number == 1 { String::new() } else { format!("-{number}") };
-        let name = format!("{stem}{number}.json");
+        let name = if number == 1 { format!("{stem}.json") } else { format!("{stem}-{number}.json") };
         let file = if folder == Path::new(".") { name.into() } else { folder.join(name) };
         match OpenOptions::new().write(true).create_new(true).open(&file) {
             Ok(mut created) => {
-                let written = created.write_all(text.as_bytes()).and_then(|()| created.sync_all());
-                written.map_err(|error| cannot_write(&file, &error))?;
-                return Ok(file);
+                return match created.write_all(text.as_bytes()).and_then(|()| created.sync_all()) {
+                    Ok(()) => Ok(file),
+                    Err(error) => Err(cannot_write(&file, &error)),
+                };
             }
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(cannot_write(&file, &error)),

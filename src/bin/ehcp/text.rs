@@ -12,10 +12,10 @@ const MAX_RANGE: u32 = 4096;
 
 /// Partitions, as given on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Partitions(pub BTreeSet<PartitionId>);
+pub struct PartitionList(pub BTreeSet<PartitionId>);
 
 /// Reads `0,3-5`.
-pub fn partitions(text: &str) -> Result<Partitions, String> {
+pub fn parse_partitions(text: &str) -> Result<PartitionList, String> {
     let mut partitions = BTreeSet::new();
     for part in text.split(',').map(str::trim) {
         match part.split_once('-').map(|(first, last)| (first.parse::<u32>(), last.parse::<u32>())) {
@@ -26,11 +26,11 @@ pub fn partitions(text: &str) -> Result<Partitions, String> {
             _ => drop(partitions.insert(PartitionId::new(part).map_err(|error| error.to_string())?)),
         }
     }
-    Ok(Partitions(partitions))
+    Ok(PartitionList(partitions))
 }
 
 /// Reads the time between two requests.
-pub fn interval(text: &str) -> Result<Duration, String> {
+pub fn parse_interval(text: &str) -> Result<Duration, String> {
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     if interval < Duration::from_millis(100) {
         return Err("it must be at least 100ms".to_owned());
@@ -39,23 +39,23 @@ pub fn interval(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a time of RFC 3339.
-pub fn datetime(text: &str) -> Result<OffsetDateTime, String> {
+pub fn parse_time(text: &str) -> Result<OffsetDateTime, String> {
     OffsetDateTime::parse(text, &Rfc3339).map_err(|_| "write it as 2026-11-23T10:00:00Z".to_owned())
 }
 
 /// Returns a time as in RFC 3339, in UTC and whole seconds.
-pub fn time(time: OffsetDateTime) -> String {
+pub fn format_time(time: OffsetDateTime) -> String {
     let time = time.to_offset(time::UtcOffset::UTC);
     time.replace_nanosecond(0).unwrap_or(time).format(&Rfc3339).unwrap_or_default()
 }
 
 /// Returns how long ago something was, in its largest unit: `12s`, `5min`, `3h`, `2d`.
-pub fn ago(now: OffsetDateTime, then: OffsetDateTime) -> String {
-    short((now - then).try_into().unwrap_or_default())
+pub fn format_ago(now: OffsetDateTime, then: OffsetDateTime) -> String {
+    format_duration((now - then).try_into().unwrap_or_default())
 }
 
 /// Returns a duration in its largest unit.
-pub fn short(duration: Duration) -> String {
+pub fn format_duration(duration: Duration) -> String {
     let seconds = duration.as_secs();
     match seconds {
         0..120 => format!("{seconds}s"),
@@ -66,7 +66,7 @@ pub fn short(duration: Duration) -> String {
 }
 
 /// Returns a list with ranges: `0-3,7`.
-pub fn ranges<'a>(partitions: impl IntoIterator<Item = &'a PartitionId>) -> String {
+pub fn join_ranges<'a>(partitions: impl IntoIterator<Item = &'a PartitionId>) -> String {
     let mut parts = Vec::<(String, Option<(u64, u64)>)>::new();
     for partition in partitions {
         let number = partition.as_str().parse::<u64>().ok();
@@ -79,8 +79,7 @@ pub fn ranges<'a>(partitions: impl IntoIterator<Item = &'a PartitionId>) -> Stri
         }
         parts.push((partition.to_string(), number.map(|number| (number, number))));
     }
-    let parts: Vec<_> = parts.into_iter().map(|(text, _)| text).collect();
-    parts.join(",")
+    parts.into_iter().map(|(text, _)| text).collect::<Vec<_>>().join(",")
 }
 
 /// Returns the text of an optional value.
@@ -90,8 +89,8 @@ pub fn or_empty(value: Option<impl ToString>) -> String {
 
 /// Returns text as one word of a shell.
 pub fn quote_word(text: &str) -> String {
-    let is_safe = text.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_./:@,=+%".contains(letter));
-    if !text.is_empty() && is_safe {
+    let mut letters = text.chars();
+    if !text.is_empty() && letters.all(|letter| letter.is_ascii_alphanumeric() || "-_./:@,=+%".contains(letter)) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -104,7 +103,7 @@ pub fn has_secret(text: &str) -> bool {
 }
 
 /// Returns a count with its noun.
-pub fn count(number: usize, noun: &str) -> String {
+pub fn format_count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -117,7 +116,7 @@ mod tests {
 
     #[test]
     fn partitions_are_numbers_and_ranges() {
-        let read = |text| partitions(text).map(|Partitions(found)| ranges(&found));
+        let read = |text| parse_partitions(text).map(|PartitionList(found)| join_ranges(&found));
         assert_eq!(read("0,3-5,7").unwrap(), "0,3-5,7");
         assert_eq!(read("2, 1,0").unwrap(), "0-2");
         assert_eq!(read("east-1").unwrap(), "east-1");
@@ -131,11 +130,11 @@ mod tests {
         for (seconds, expected) in
             [(0, "0s"), (119, "119s"), (120, "2min"), (7199, "119min"), (7200, "2h"), (172_800, "2d")]
         {
-            assert_eq!(short(Duration::from_secs(seconds)), expected);
+            assert_eq!(format_duration(Duration::from_secs(seconds)), expected);
         }
         let now = datetime!(2026-11-23 10:00 UTC);
-        assert_eq!(ago(now, now + time::Duration::SECOND), "0s", "clocks differ");
-        assert_eq!(time(now + time::Duration::milliseconds(5)), "2026-11-23T10:00:00Z");
+        assert_eq!(format_ago(now, now + time::Duration::SECOND), "0s", "clocks differ");
+        assert_eq!(format_time(now + time::Duration::milliseconds(5)), "2026-11-23T10:00:00Z");
     }
 
     #[test]
@@ -147,22 +146,22 @@ mod tests {
 
     #[test]
     fn an_interval_has_a_lower_limit() {
-        assert_eq!(interval("100ms"), Ok(Duration::from_millis(100)));
+        assert_eq!(parse_interval("100ms"), Ok(Duration::from_millis(100)));
         for wrong in ["99ms", "0s", "soon"] {
-            assert!(interval(wrong).is_err(), "{wrong}");
+            assert!(parse_interval(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn times_need_an_offset() {
-        assert_eq!(datetime("2026-11-23T11:00:00+01:00").map(time).unwrap(), "2026-11-23T10:00:00Z");
-        assert!(datetime("2026-11-23 10:00").is_err());
+        assert_eq!(parse_time("2026-11-23T11:00:00+01:00").map(format_time).unwrap(), "2026-11-23T10:00:00Z");
+        assert!(parse_time("2026-11-23 10:00").is_err());
     }
 
     proptest! {
         #[test]
         fn any_list_of_partitions_is_bounded(text in "[0-9,\\- ]{0,40}|\\PC{0,40}") {
-            if let Ok(Partitions(read)) = partitions(&text) {
+            if let Ok(PartitionList(read)) = parse_partitions(&text) {
                 prop_assert!(read.len() <= 20 * usize::try_from(MAX_RANGE).unwrap());
             }
         }
@@ -175,7 +174,9 @@ mod tests {
 
     /// Reads one word as a POSIX shell does.
     fn shlex(word: &str) -> String {
-        let (mut text, mut is_quoted, mut letters) = (String::new(), false, word.chars());
+        let mut text = String::new();
+        let mut is_quoted = false;
+        let mut letters = word.chars();
         while let Some(letter) = letters.next() {
             match letter {
                 '\'' => is_quoted = !is_quoted,

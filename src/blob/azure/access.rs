@@ -78,13 +78,13 @@ impl Access {
     /// Uses the URL of a container, and a credential of Entra ID. The identity needs the role *Storage Blob Data
     /// Contributor* on the container or above. Requires https.
     ///
-    /// The container, its clones and those that
+    /// The container, its clones and the containers that
     /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned share one token. From five
     /// minutes before the token expires, a background task requests a new one, and never two at once. While the token
     /// is valid, failures and delays of the issuer do not affect requests. Without a valid token, a request waits for
     /// one for at most four fifths of the time that its caller gives it, such as
-    /// [`with_request_timeout`](crate::store::StoreConfig::with_request_timeout). The credential is called on the runtime of the request that
-    /// finds the token close to its expiry.
+    /// [`with_request_timeout`](crate::store::StoreConfig::with_request_timeout). The credential is called on the
+    /// runtime of the request that finds the token close to its expiry.
     #[must_use]
     pub fn token(container_url: impl Into<String>, credential: Arc<dyn TokenCredential>) -> Self {
         Self(AccessKind::Token { container_url: container_url.into(), credential })
@@ -108,8 +108,8 @@ impl Access {
                 Ok((ContainerUrl::in_account(url, container)?, credentials))
             }
             AccessKind::AccountKey { account_url, account, key, container } => {
-                let url = parse_url("the account URL", account_url)?;
-                Ok((ContainerUrl::in_account(url, container)?, Credentials::from_account_key(account, key.clone())?))
+                let url = ContainerUrl::in_account(parse_url("the account URL", account_url)?, container)?;
+                Ok((url, Credentials::from_account_key(account, key.clone())?))
             }
             AccessKind::Token { container_url, credential } => {
                 let url = ContainerUrl::from_container_url(parse_url("the container URL", container_url)?)?;
@@ -165,9 +165,8 @@ impl ConnectionString {
                 "DevelopmentStorageProxyUri is not supported; set BlobEndpoint, AccountName and AccountKey",
             ));
         }
-        let account_url = parse_url("the emulator's address", EMULATOR_URL)?;
         Ok(Self {
-            account_url,
+            account_url: parse_url("the emulator's address", EMULATOR_URL)?,
             credentials: Credentials::from_account_key(EMULATOR_ACCOUNT, Secret::new(EMULATOR_KEY))?,
         })
     }
@@ -248,15 +247,15 @@ impl<'a> ConnectionSettings<'a> {
             }
             (None, Some(signature)) => Credentials::from_sas_query(signature)
                 .ok_or_else(|| connection_string_error("SharedAccessSignature has no signature (sig=...)")),
-            (Some(key), None) => {
-                let account = self.require("AccountName", "with AccountKey")?;
-                Credentials::from_account_key(account, Secret::new(key.to_owned()))
-            }
+            (Some(key), None) => Credentials::from_account_key(
+                self.require("AccountName", "with AccountKey")?,
+                Secret::new(key.to_owned()),
+            ),
         }
     }
 }
 
-fn connection_string_error(what: impl std::fmt::Display) -> Error {
+fn connection_string_error(what: impl fmt::Display) -> Error {
     Error::config(format!("the storage connection string is invalid: {what}"))
 }
 

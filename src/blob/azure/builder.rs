@@ -142,10 +142,11 @@ impl AzureContainerBuilder {
         self
     }
 
-    /// Sets options of the HTTP pipeline, such as policies, logging and a transport. Default: those of `azure_core`.
+    /// Sets options of the HTTP pipeline, such as policies, logging and a transport. Default: the options of
+    /// `azure_core`.
     ///
-    /// `retry` has no effect: writes are never retried, and reads only in their first second. A `transport` is
-    /// shared by the container and those that
+    /// `retry` has no effect: writes are never retried, and reads only in their first second. A `transport` is shared
+    /// by the container and the containers that
     /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returns, so it must work on several
     /// runtimes at once. Per-try policies run after the request is signed: with an account key they must not change
     /// headers that begin with `x-ms-`.
@@ -161,14 +162,13 @@ impl AzureContainerBuilder {
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config), if a setting, an address, a container name or a credential is
     /// malformed, if a credential would be sent over plain http (see [`with_allow_http`](Self::with_allow_http)), or if
-    /// the HTTP client cannot be created.
-    /// The message names the problem and the remedy.
+    /// the HTTP client cannot be created. The message names the problem and the remedy.
     pub fn build(self) -> Result<AzureContainer> {
         check_page_size(self.page_size)?;
         if !is_date(&self.api_version) {
-            let version = &self.api_version;
             return Err(Error::config(format!(
-                "the API version {version:?} must be a date like {DEFAULT_API_VERSION}"
+                "the API version {:?} must be a date like {DEFAULT_API_VERSION}",
+                self.api_version
             )));
         }
         let (container_url, credentials) = self.access.resolve(&self.wall_clock)?;

@@ -15,7 +15,7 @@ use azure_core::http::{
 use azure_core::time::Duration;
 use azure_core::{Bytes, Uuid};
 use futures::StreamExt;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::credentials::{Credentials, CurrentCredentials, TokenPolicy, add_sas};
 use super::endpoint::ContainerUrl;
@@ -33,11 +33,12 @@ use crate::error::{Error, Result};
 const RETRIED_STATUS_CODES: [StatusCode; 4] =
     [StatusCode::RequestTimeout, StatusCode::InternalServerError, StatusCode::BadGateway, StatusCode::GatewayTimeout];
 
-/// How long it may take to connect: a packet that is dropped is repeated after a second. Less than the shortest usual time
-/// limit of a request, 2 s, so that the error says that nothing was sent.
+/// How long it may take to connect: a packet that is dropped is repeated after a second. Less than the shortest usual
+/// time limit of a request, 2 s, so that the error says that nothing was sent.
 const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(1800);
 
-/// How long a response may pause: as long as in `azure_core`'s own client. Of all requests only listings may take longer.
+/// How long a response may pause: as long as in `azure_core`'s own client. Of all requests only listings may take
+/// longer.
 const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The most bytes to allocate before they arrive.
@@ -115,9 +116,11 @@ impl Client {
             Arc::new(BodyPolicy::default()),
         ];
         let options = ClientOptions { transport: Some(transport), ..settings.client_options.clone() };
-        let reads = build_pipeline(&policies, ClientOptions { retry: read_retries(), ..options.clone() });
-        let writes = build_pipeline(&policies, ClientOptions { retry: RetryOptions::none(), ..options });
-        Ok(Self { settings, reads, writes })
+        Ok(Self {
+            settings,
+            reads: build_pipeline(&policies, ClientOptions { retry: read_retries(), ..options.clone() }),
+            writes: build_pipeline(&policies, ClientOptions { retry: RetryOptions::none(), ..options }),
+        })
     }
 
     pub(super) fn settings(&self) -> &Arc<ContainerSettings> {
@@ -165,7 +168,7 @@ impl Client {
             Ok((status, headers, read_whole_body(body, 0).await?))
         }
         .await;
-        let received = Instant::now();
+        let received_at = Instant::now();
         let (status, headers, body) =
             sent.map_err(|error| no_response_error(&error, operation, &self.settings.container_url.host()))?;
         if !status.is_success() {
@@ -174,8 +177,7 @@ impl Client {
         let server_time = server_time(&headers).ok_or_else(|| {
             unusable_response(operation, "it has no date of the service; is this the address of a blob service?")
         })?;
-        let response = ResponseInfo { server_time, received_at: received };
-        Ok(ResponseOutcome::Success(Reply { headers, body, response }))
+        Ok(ResponseOutcome::Success(Reply { headers, body, response: ResponseInfo { server_time, received_at } }))
     }
 
     fn refusal_outcome(
@@ -187,16 +189,20 @@ impl Client {
     ) -> ResponseOutcome {
         let code = find_header(headers, &ERROR_CODE);
         let server_time = server_time_of_error(headers);
-        let clock_skew = server_time.filter(|_| kind == CredentialKind::AccountKey);
-        let clock_skew = clock_skew.and_then(|time| likely_skew(self.settings.wall_clock.now(), time));
-        let refusal = ErrorResponse { status, code, retry_after: retry_after(headers), server_time, clock_skew };
-        ResponseOutcome::Refused { error: refusal.into_error(operation, Some(kind)), code: code.map(str::to_owned) }
+        let clock_skew = server_time
+            .filter(|_| kind == CredentialKind::AccountKey)
+            .and_then(|time| likely_skew(self.settings.wall_clock.now(), time));
+        ResponseOutcome::Refused {
+            error: ErrorResponse { status, code, retry_after: retry_after(headers), server_time, clock_skew }
+                .into_error(operation, Some(kind)),
+            code: code.map(str::to_owned),
+        }
     }
 }
 
-/// Returns what the policies need for this call: the credentials, and the token, if they have one. The wait for the token
-/// ends before the time of the request does, so that the error names the issuer, and no request is sent only to be
-/// abandoned.
+/// Returns what the policies need for this call: the credentials, and the token, if they have one. The wait for the
+/// token ends before the time of the request does, so that the error names the issuer, and no request is sent only to
+/// be abandoned.
 async fn call_context(operation: Operation<'_>, credentials: &Arc<Credentials>) -> Result<Context<'static>> {
     let context = Context::new().with_value(Arc::clone(credentials));
     let Credentials::Token(tokens) = &**credentials else {
@@ -205,13 +211,13 @@ async fn call_context(operation: Operation<'_>, credentials: &Arc<Credentials>) 
     let token = match time_left() {
         Some(left) => {
             let wait = left.saturating_sub(left / 5);
-            let token = tokio::time::timeout(wait, tokens.valid_token()).await;
-            token.map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?
+            timeout(wait, tokens.valid_token())
+                .await
+                .map_err(|_| issuer_timed_out(operation, wait, tokens.last_error().as_deref()))?
         }
         None => tokens.valid_token().await,
     };
-    let token = token.map_err(|error| no_token_error(&error, operation))?;
-    Ok(context.with_value(token))
+    Ok(context.with_value(token.map_err(|error| no_token_error(&error, operation))?))
 }
 
 impl ResponseOutcome {
@@ -235,15 +241,13 @@ fn read_retries() -> RetryOptions {
 
 /// Builds a pipeline whose policies act on each attempt.
 fn build_pipeline(policies: &[Arc<dyn Policy>], options: ClientOptions) -> Pipeline {
-    let pipeline_options =
-        PipelineOptions { retry_status_codes: RETRIED_STATUS_CODES.to_vec(), ..PipelineOptions::default() };
     Pipeline::new(
         Some(env!("CARGO_PKG_NAME")),
         Some(env!("CARGO_PKG_VERSION")),
         options,
         Vec::new(),
         policies.to_vec(),
-        Some(pipeline_options),
+        Some(PipelineOptions { retry_status_codes: RETRIED_STATUS_CODES.to_vec(), ..PipelineOptions::default() }),
     )
 }
 
@@ -257,6 +261,17 @@ struct BodyPolicy {
     largest: AtomicUsize,
 }
 
+#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
+#[async_trait]
+impl Policy for BodyPolicy {
+    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
+        let (status, headers, body) = next[0].send(ctx, request, &next[1..]).await?.deconstruct();
+        let body = read_whole_body(body, self.largest.load(Ordering::Relaxed)).await?;
+        self.largest.fetch_max(body.len(), Ordering::Relaxed);
+        Ok(AsyncRawResponse::from_bytes(status, headers, body))
+    }
+}
+
 /// Returns the body in one piece. A body that arrives in one piece is not copied.
 async fn read_whole_body(mut body: AsyncResponseBody, expected: usize) -> azure_core::Result<Bytes> {
     let first = body.next().await.transpose()?.unwrap_or_default();
@@ -268,17 +283,6 @@ async fn read_whole_body(mut body: AsyncResponseBody, expected: usize) -> azure_
         all.extend_from_slice(&piece);
     }
     Ok(all.into())
-}
-
-#[expect(elided_lifetimes_in_paths, reason = "spelled out, the lifetime does not match the trait's declaration")]
-#[async_trait]
-impl Policy for BodyPolicy {
-    async fn send(&self, ctx: &Context, request: &mut Request, next: &[Arc<dyn Policy>]) -> PolicyResult {
-        let (status, headers, body) = next[0].send(ctx, request, &next[1..]).await?.deconstruct();
-        let body = read_whole_body(body, self.largest.load(Ordering::Relaxed)).await?;
-        self.largest.fetch_max(body.len(), Ordering::Relaxed);
-        Ok(AsyncRawResponse::from_bytes(status, headers, body))
-    }
 }
 
 #[cfg(test)]

@@ -57,10 +57,10 @@ pub struct AzureContainer {
 }
 
 impl AzureContainer {
-    /// Replaces the credentials of this container, of its clones, and of those that
-    /// [`with_new_connections`](BlobContainer::with_new_connections) returned, on whatever runtime they are used. Keep a
-    /// clone for this purpose before you pass the container to a store, and call this before the old credentials expire.
-    /// The new ones may be of another kind: a token credential may replace an account key.
+    /// Replaces the credentials of this container, of its clones, and of the containers that
+    /// [`with_new_connections`](BlobContainer::with_new_connections) returned, on whatever runtime they are used. Keep
+    /// a clone for this purpose before you pass the container to a store, and call this before the old credentials
+    /// expire. The new ones may be of another kind: a token credential may replace an account key.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -146,9 +146,9 @@ impl AzureContainer {
         query.extend(size.as_deref().map(|size| ("maxresults", size)));
         let url = self.settings().container_url.with_query(&query);
         let reply = self.client.read_with_retries(operation, self.client.new_request(Method::Get, url)).await?;
-        let page = listing::parse_page(&reply.body, detail, reply.response)
-            .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))?;
-        Ok((page, reply.response))
+        listing::parse_page(&reply.body, detail, reply.response)
+            .map(|page| (page, reply.response))
+            .map_err(|error| unusable_response(operation, &error.to_string()).with_source(error))
     }
 }
 
@@ -166,12 +166,14 @@ impl BlobContainer for AzureContainer {
         validate_blob_name(name)?;
         let operation = self.operation(Verb::Get, name);
         let reply = self.client.read_with_retries(operation, self.blob_request(Method::Head, name)).await?;
-        let etag =
-            headers::etag_header(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
-        let last_modified = headers::last_modified_header(&reply.headers)
-            .ok_or_else(|| unusable_response(operation, "it has no time of the last write"))?;
-        let metadata = headers::metadata_headers(&reply.headers);
-        Ok(Blob { name: name.to_owned(), metadata, etag, last_modified, response: reply.response })
+        Ok(Blob {
+            name: name.to_owned(),
+            etag: headers::etag_header(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?,
+            last_modified: headers::last_modified_header(&reply.headers)
+                .ok_or_else(|| unusable_response(operation, "it has no time of the last write"))?,
+            metadata: headers::metadata_headers(&reply.headers),
+            response: reply.response,
+        })
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
@@ -193,10 +195,11 @@ impl BlobContainer for AzureContainer {
             request.insert_header(format!("{METADATA_PREFIX}{key}"), value.to_owned());
         }
         let reply = self.client.write_once(operation, request).await?;
-        let etag =
-            headers::etag_header(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?;
-        let versioned = headers::find_header(&reply.headers, &VERSION_ID).is_some();
-        Ok(WriteResult { etag, versioned, response: reply.response })
+        Ok(WriteResult {
+            etag: headers::etag_header(&reply.headers).ok_or_else(|| unusable_response(operation, "it has no etag"))?,
+            versioned: headers::find_header(&reply.headers, &VERSION_ID).is_some(),
+            response: reply.response,
+        })
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
@@ -234,8 +237,7 @@ impl BlobContents for AzureContainer {
         validate_blob_name(name)?;
         let mut request = self.blob_request(Method::Get, name);
         request.insert_header(RANGE, format!("bytes=0-{}", limit.saturating_sub(1)));
-        let reply = self.client.read_with_retries(self.operation(Verb::Get, name), request).await?;
-        Ok(reply.body.to_vec())
+        Ok(self.client.read_with_retries(self.operation(Verb::Get, name), request).await?.body.to_vec())
     }
 }
 

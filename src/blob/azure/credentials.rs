@@ -45,8 +45,10 @@ impl Credentials {
     /// Returns the credentials for the query of a shared access signature, if it contains a signature.
     pub(super) fn from_sas_query(query: &str) -> Option<Self> {
         let query = query.strip_prefix('?').unwrap_or(query);
-        let is_signed = query.split('&').any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()));
-        is_signed.then(|| Self::Sas(Secret::new(query.to_owned())))
+        query
+            .split('&')
+            .any(|pair| pair.strip_prefix("sig=").is_some_and(|value| !value.is_empty()))
+            .then(|| Self::Sas(Secret::new(query.to_owned())))
     }
 
     /// Returns the signature in the query of a URL.
@@ -65,7 +67,7 @@ impl Credentials {
     }
 }
 
-/// What a container, its clones, and those that
+/// What a container, its clones, and the containers that
 /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned use now.
 #[derive(Debug)]
 pub(super) struct CurrentCredentials(RwLock<Arc<Credentials>>);
@@ -92,8 +94,10 @@ pub(super) fn call_credentials<'a>(ctx: &'a Context<'_>) -> azure_core::Result<&
 
 /// Returns the error of a call whose context lacks what the client put into it.
 pub(super) fn missing_from_context(what: &str) -> azure_core::Error {
-    let message = format!("a policy removed {what} from the context of the request");
-    azure_core::Error::with_message(ErrorKind::Credential, message)
+    azure_core::Error::with_message(
+        ErrorKind::Credential,
+        format!("a policy removed {what} from the context of the request"),
+    )
 }
 
 /// Adds a shared access signature to the URL. Once per call, so that a retried request has only one. The URL contains

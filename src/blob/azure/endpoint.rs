@@ -154,8 +154,7 @@ fn path_segments(url: &Url) -> Vec<&str> {
 /// the name of their host has no dot, or the account is the well-known one.
 fn may_have_account_in_path(url: &Url, account: &str) -> bool {
     let host = url.host_str().unwrap_or_default();
-    let is_local = !host.contains('.') || host.ends_with(".localhost");
-    has_account_in_path(url) || is_local || account == EMULATOR_ACCOUNT
+    has_account_in_path(url) || !host.contains('.') || host.ends_with(".localhost") || account == EMULATOR_ACCOUNT
 }
 
 /// Returns whether the path contains the account. Emulators have the account in the path instead of the host. All
@@ -169,17 +168,17 @@ fn has_account_in_path(url: &Url) -> bool {
 /// Azure's rule:
 /// <https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata>.
 fn check_container_name(name: &str) -> Result<()> {
-    let is_valid = (3..=63).contains(&name.len())
+    if (3..=63).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
         && !name.starts_with('-')
         && !name.ends_with('-')
-        && !name.contains("--");
-    if is_valid {
+        && !name.contains("--")
+    {
         return Ok(());
     }
     Err(Error::config(format!(
-        "the container name {name:?} must have 3 to 63 lowercase letters, digits and single hyphens, and must start and \
-         end with a letter or digit"
+        "the container name {name:?} must have 3 to 63 lowercase letters, digits and single hyphens, and must start \
+         and end with a letter or digit"
     )))
 }
 

@@ -30,18 +30,18 @@ impl ErrorResponse<'_> {
             meaning_of_response(operation.verb, self.status, self.code.unwrap_or_default(), credentials);
         let code = self.code.unwrap_or("no error code");
         let clock = match self.clock_skew.filter(|_| code == "AuthenticationFailed") {
-            Some(skew) => {
-                let seconds = skew.whole_seconds().abs();
-                let direction = if skew.is_negative() { "behind" } else { "ahead of" };
-                format!(
-                    "; the cause may be the local clock, which is {seconds} s {direction} that of the service: set the \
-                     clock"
-                )
-            }
+            Some(skew) => format!(
+                "; the cause may be the local clock, which is {} s {} that of the service: set the clock",
+                skew.whole_seconds().abs(),
+                if skew.is_negative() { "behind" } else { "ahead of" }
+            ),
             None => String::new(),
         };
-        let message = format!("{operation}: the service responded {} ({code}){advice}{clock}", self.status);
-        Error::new(self.kind(class, operation.verb), message).with_server_time(self.server_time)
+        Error::new(
+            self.kind(class, operation.verb),
+            format!("{operation}: the service responded {} ({code}){advice}{clock}", self.status),
+        )
+        .with_server_time(self.server_time)
     }
 
     fn kind(self, class: Class, verb: Verb) -> ErrorKind {
@@ -119,8 +119,10 @@ pub(super) fn no_token_error(error: &azure_core::Error, operation: Operation<'_>
 /// Returns the error of a request that is not sent, because no token arrived in time. `last` is the error of the last
 /// attempt to get a token.
 pub(super) fn issuer_timed_out(operation: Operation<'_>, waited: Duration, last: Option<&azure_core::Error>) -> Error {
-    let message = format!("{operation}: {NOT_SENT}, and the token issuer returned none within {waited:?}");
-    let error = Error::new(ErrorKind::Unavailable, message);
+    let error = Error::new(
+        ErrorKind::Unavailable,
+        format!("{operation}: {NOT_SENT}, and the token issuer returned none within {waited:?}"),
+    );
     match last {
         Some(last) => error.with_source(RedactedCause::new(last)),
         None => error,
@@ -147,21 +149,21 @@ pub(in crate::blob) fn check_listed(blobs: usize, operation: Operation<'_>) -> R
         return Ok(());
     }
     Err(Error::config(format!(
-        "{operation}: more than {MOST_LISTED} blobs: another program writes below this prefix; delete its blobs, or use \
-         another container"
+        "{operation}: more than {MOST_LISTED} blobs: another program writes below this prefix; delete its blobs, or \
+         use another container"
     )))
 }
 
 /// Returns whether a credential failed because of the network or because its issuer is unhealthy. An unreadable
 /// response is considered the response of a gateway, because the error responses of issuers are readable.
 pub(super) fn is_temporary(error: &azure_core::Error) -> bool {
-    let first: &(dyn StdError + 'static) = error;
-    let chain = std::iter::successors(Some(first), |cause| (*cause).source());
-    chain.filter_map(|cause| cause.downcast_ref::<azure_core::Error>()).any(|cause| match cause.kind() {
-        AzureErrorKind::Connection | AzureErrorKind::Io | AzureErrorKind::DataConversion => true,
-        AzureErrorKind::HttpResponse { status, .. } => matches!(u16::from(*status), 408 | 429 | 500..),
-        _ => false,
-    })
+    std::iter::successors(Some(error as &(dyn StdError + 'static)), |cause| (*cause).source())
+        .filter_map(|cause| cause.downcast_ref::<azure_core::Error>())
+        .any(|cause| match cause.kind() {
+            AzureErrorKind::Connection | AzureErrorKind::Io | AzureErrorKind::DataConversion => true,
+            AzureErrorKind::HttpResponse { status, .. } => matches!(u16::from(*status), 408 | 429 | 500..),
+            _ => false,
+        })
 }
 
 /// A chain of errors as text, without the queries of URLs: a query may contain a signature, and the HTTP client shows
@@ -173,8 +175,10 @@ pub(super) struct RedactedCause {
 
 impl RedactedCause {
     pub(super) fn new(error: &(dyn StdError + 'static)) -> Self {
-        let source = error.source().map(|source| Box::new(Self::new(source)));
-        Self { text: without_queries(&error.to_string()), source }
+        Self {
+            text: without_queries(&error.to_string()),
+            source: error.source().map(|source| Box::new(Self::new(source))),
+        }
     }
 }
 

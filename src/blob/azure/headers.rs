@@ -1,6 +1,7 @@
 //! Reads the headers of a response, and the dates in them.
 
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use azure_core::http::headers::{ETAG, HeaderName, Headers, LAST_MODIFIED, RETRY_AFTER, X_MS_RETRY_AFTER_MS};
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
@@ -14,7 +15,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-ms-request-id");
 /// Starts with the year in which the service went into production.
 const PLAUSIBLE_YEARS: RangeInclusive<i32> = 2010..=2199;
 
-const LONGEST_WAIT: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Returns the value of a header. Iterates instead of calling the accessors of [`Headers`], which format an error text
 /// for every header that exists, and create an error with a backtrace for every header that does not.
@@ -22,14 +23,14 @@ pub(super) fn find_header<'a>(headers: &'a Headers, name: &HeaderName) -> Option
     headers.iter().find(|(other, _)| other.as_str() == name.as_str()).map(|(_, value)| value.as_str())
 }
 
-/// Returns the `Date` of a success. Ignores a date that no clock of the service can have, because values computed from it
-/// would be wrong or out of range.
+/// Returns the `Date` of a success. Ignores a date that no clock of the service can have, because values computed from
+/// it would be wrong or out of range.
 pub(in crate::blob) fn server_time(headers: &Headers) -> Option<OffsetDateTime> {
     parse_http_date(find_header(headers, &DATE)?).filter(|date| PLAUSIBLE_YEARS.contains(&date.year()))
 }
 
-/// Returns the `Date` of an error response of the service. The service gives each response a request id; without one it is
-/// the response of a proxy or gateway, whose clock must not count.
+/// Returns the `Date` of an error response of the service. The service gives each response a request id; without one it
+/// is the response of a proxy or gateway, whose clock must not count.
 pub(in crate::blob) fn server_time_of_error(headers: &Headers) -> Option<OffsetDateTime> {
     find_header(headers, &REQUEST_ID)?;
     server_time(headers)
@@ -48,25 +49,27 @@ pub(super) fn last_modified_header(headers: &Headers) -> Option<OffsetDateTime> 
 /// Returns the metadata of a blob, with lowercase keys. Values with non-ASCII characters are missing: the HTTP client
 /// of `azure_core` drops such headers, with a warning (`to_headers` in `typespec_client_core`). Listings contain them.
 pub(super) fn metadata_headers(headers: &Headers) -> Metadata {
-    let pairs = headers.iter().filter_map(|(name, value)| Some((name.as_str().strip_prefix(METADATA_PREFIX)?, value)));
-    pairs.map(|(key, value)| (key.to_ascii_lowercase(), value.as_str().to_owned())).collect()
+    headers
+        .iter()
+        .filter_map(|(name, value)| Some((name.as_str().strip_prefix(METADATA_PREFIX)?, value.as_str())))
+        .map(|(key, value)| (key.to_ascii_lowercase(), value.to_owned()))
+        .collect()
 }
 
 /// Returns how long the server asks to wait, limited to a day.
-pub(in crate::blob) fn retry_after(headers: &Headers) -> Option<std::time::Duration> {
+pub(in crate::blob) fn retry_after(headers: &Headers) -> Option<Duration> {
     wait_in_headers(headers).map(|wait| wait.min(LONGEST_WAIT))
 }
 
-fn wait_in_headers(headers: &Headers) -> Option<std::time::Duration> {
+fn wait_in_headers(headers: &Headers) -> Option<Duration> {
     if let Some(milliseconds) = find_header(headers, &X_MS_RETRY_AFTER_MS).and_then(|value| value.trim().parse().ok()) {
-        return Some(std::time::Duration::from_millis(milliseconds));
+        return Some(Duration::from_millis(milliseconds));
     }
     let value = find_header(headers, &RETRY_AFTER)?.trim();
     if let Ok(seconds) = value.parse() {
-        return Some(std::time::Duration::from_secs(seconds));
+        return Some(Duration::from_secs(seconds));
     }
-    let until = parse_http_date(value)?;
-    (until - server_time(headers)?).try_into().ok()
+    (parse_http_date(value)? - server_time(headers)?).try_into().ok()
 }
 
 /// Parses a date like `Fri, 20 Nov 2026 12:00:00 GMT`. Does not check the day of the week.
@@ -86,10 +89,11 @@ pub(super) fn parse_http_date(text: &str) -> Option<OffsetDateTime> {
 }
 
 fn parse_digits<T: TryFrom<i32>>(digits: &[u8]) -> Option<T> {
-    let number = digits
+    digits
         .iter()
-        .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i32::from(digit - b'0')))?;
-    number.try_into().ok()
+        .try_fold(0, |number, digit| digit.is_ascii_digit().then(|| number * 10 + i32::from(digit - b'0')))?
+        .try_into()
+        .ok()
 }
 
 fn parse_month(name: [u8; 3]) -> Option<Month> {
@@ -112,8 +116,6 @@ fn parse_month(name: [u8; 3]) -> Option<Month> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use azure_core::time::to_rfc7231;
     use proptest::prelude::*;
     use time::macros::datetime;

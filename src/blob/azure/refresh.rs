@@ -1,4 +1,4 @@
-//! Decides when a token is used and when it is refreshed, as a function of plain values. Moments are those of a
+//! Decides when a token is used and when it is refreshed, as a function of plain values. Moments are times of a
 //! [`LeaseClock`](crate::clock::LeaseClock).
 
 use std::sync::Arc;
@@ -44,8 +44,11 @@ impl Token {
     pub(super) fn from_response(token: AccessToken, local_time: OffsetDateTime, now: Duration) -> Self {
         let left = Duration::try_from(token.expires_on - local_time).unwrap_or_default();
         let left = if left.is_zero() { TRUST } else { left };
-        let kept = left.saturating_sub(EARLY).max(SHORTEST_USE.min(left / 2));
-        Self { secret: token.token, expires: now + left, replaced_from: now + kept }
+        Self {
+            secret: token.token,
+            expires: now + left,
+            replaced_from: now + left.saturating_sub(EARLY).max(SHORTEST_USE.min(left / 2)),
+        }
     }
 }
 
@@ -139,8 +142,11 @@ impl Refreshes {
                 self.failed = None;
             }
             Err(failure) if is_current => {
-                let times = self.failed.as_ref().map_or(0, |failed| failed.times) + 1;
-                self.failed = Some(LastFailure { at: now, times, failure });
+                self.failed = Some(LastFailure {
+                    at: now,
+                    times: self.failed.as_ref().map_or(0, |failed| failed.times) + 1,
+                    failure,
+                });
             }
             Ok(_) | Err(_) => {}
         }

@@ -1,8 +1,8 @@
 //! What a request does, and the table of Azure's error responses and their meaning.
 //!
 //! Codes: <https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes> and
-//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to the codes of the seven calls
-//! that this crate makes.
+//! <https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes>, limited to the codes of the seven
+//! calls that this crate makes.
 
 use std::fmt;
 
@@ -73,8 +73,8 @@ struct Row {
     advice: &'static str,
 }
 
-/// Returns the meaning of an error response to a request, and the advice. `credentials` is the kind that was used, if it
-/// is known.
+/// Returns the meaning of an error response to a request, and the advice. `credentials` is the kind that was used, if
+/// it is known.
 pub(super) fn meaning_of_response(
     verb: Verb,
     status: u16,
@@ -113,13 +113,13 @@ const fn row_with(credentials: CredentialKind, status: u16, code: &'static str, 
 const WRONG_KEY: &str = "; the account key is wrong, was replaced, or belongs to another account";
 const BAD_SAS: &str = "; the SAS has expired, is not valid yet, was truncated, or the key that signed it was replaced";
 const BAD_TOKEN: &str = "; the token was not accepted: it has expired or is of another tenant";
-const NO_ROLE: &str = "; the identity lacks the role Storage Blob Data Contributor on this container (a new role assignment \
-                       takes some minutes)";
+const NO_ROLE: &str = "; the identity lacks the role Storage Blob Data Contributor on this container (a new role \
+                       assignment takes some minutes)";
 const NARROW_SAS: &str =
     "; the SAS lacks permissions: it needs rcwdl on the container, an account SAS also ss=b and srt=co";
 const ELSEWHERE_SAS: &str = "; the SAS does not allow this address or protocol";
-const FIREWALL: &str = "; a firewall or network rule of the account rejects this client (Azurite responds the same to a wrong \
-                        key or signature)";
+const FIREWALL: &str = "; a firewall or network rule of the account rejects this client (Azurite responds the same to \
+                        a wrong key or signature)";
 const NO_KEYS: &str = "; the account allows neither keys nor a SAS that is signed with a key: use a token credential";
 const DISABLED: &str = "; the storage account is disabled: check its state and the subscription";
 const READ_ONLY: &str = "; the account is currently read-only, as after a failover or with a read-only endpoint";

@@ -73,8 +73,7 @@ impl SharedKeyPolicy {
     ) -> azure_core::Result<OffsetDateTime> {
         let date = self.clock.now().saturating_add(Duration::seconds(offset));
         request.insert_header(MS_DATE, to_rfc7231(&date));
-        let text = string_to_sign(request.method(), request.url(), request.headers(), account);
-        let signature = hmac_sha256(&text, key)?;
+        let signature = hmac_sha256(&string_to_sign(request.method(), request.url(), request.headers(), account), key)?;
         request.insert_header(AUTHORIZATION, format!("SharedKey {account}:{signature}"));
         Ok(date)
     }
@@ -83,9 +82,9 @@ impl SharedKeyPolicy {
         self.clock_offset.store(offset, AtomicOrdering::Relaxed);
         if offset.abs() <= LIKELY_SKEW.whole_seconds() {
             telemetry::clock_agrees();
-            return;
+        } else {
+            telemetry::clock_differs(offset);
         }
-        telemetry::clock_differs(offset);
     }
 }
 
@@ -104,8 +103,9 @@ impl Policy for SharedKeyPolicy {
         if !is_genuine || !is_refused {
             return Ok(response);
         }
-        let server_time = server_time_of_error(response.headers());
-        let Some(server_time) = server_time.filter(|time| likely_skew(signed_at, *time).is_some()) else {
+        let Some(server_time) = server_time_of_error(response.headers())
+            .filter(|server_time| likely_skew(signed_at, *server_time).is_some())
+        else {
             return Ok(response);
         };
         let offset = (server_time - self.clock.now()).whole_seconds();
@@ -144,8 +144,11 @@ fn push_values(text: &mut String, headers: &Headers, names: &[HeaderName]) {
 }
 
 fn push_service_headers(text: &mut String, headers: &Headers) {
-    let all = headers.iter().map(|(name, value)| (name.as_str(), value.as_str().trim()));
-    let mut service_headers: Vec<(&str, &str)> = all.filter(|(name, _)| name.starts_with("x-ms-")).collect();
+    let mut service_headers: Vec<(&str, &str)> = headers
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str().trim()))
+        .filter(|(name, _)| name.starts_with("x-ms-"))
+        .collect();
     service_headers.sort_by(|(left, _), (right, _)| compare_header_names(left, right));
     for (name, value) in service_headers {
         text.push_str(name);
@@ -298,7 +301,8 @@ mod tests {
     #[tokio::test]
     async fn wrong_clock_is_corrected_once() {
         for local in [NOON - Duration::hours(2), NOON + Duration::days(3)] {
-            let (policy, service) = (policy(local), Service::new(NOON, true));
+            let policy = policy(local);
+            let service = Service::new(NOON, true);
             assert_eq!(send(&policy, &service).await, 200);
             assert_eq!(service.requests(), 2);
             assert_eq!(send(&policy, &service).await, 200);
@@ -320,8 +324,8 @@ mod tests {
     async fn corrected_clock_is_logged() {
         let clock = Arc::new(AdjustedClock(Mutex::new(NOON - Duration::hours(2))));
         let log = tempfile::NamedTempFile::new().unwrap();
-        // If there is only one dispatcher in the process, the thread that first reaches a callsite decides whether it is
-        // enabled, and that may be the thread of another test without a dispatcher.
+        // If there is only one dispatcher in the process, the thread that first reaches a callsite decides whether it
+        // is enabled, and that may be the thread of another test without a dispatcher.
         let _another = tracing::Dispatch::new(tracing_subscriber::fmt().finish());
         let subscriber = tracing_subscriber::fmt().with_writer(Mutex::new(log.reopen().unwrap())).with_ansi(false);
         let _guard = tracing::subscriber::set_default(subscriber.finish());
@@ -338,14 +342,16 @@ mod tests {
 
     #[tokio::test]
     async fn wrong_key_is_rejected_after_one_request() {
-        let (policy, service) = (policy(NOON + Duration::seconds(30)), Service::new(NOON, false));
+        let policy = policy(NOON + Duration::seconds(30));
+        let service = Service::new(NOON, false);
         assert_eq!(send(&policy, &service).await, 403);
         assert_eq!(service.requests(), 1);
     }
 
     #[tokio::test]
     async fn wrong_key_and_clock_end_after_two_requests() {
-        let (policy, service) = (policy(NOON + Duration::hours(1)), Service::new(NOON, false));
+        let policy = policy(NOON + Duration::hours(1));
+        let service = Service::new(NOON, false);
         assert_eq!(send(&policy, &service).await, 403);
         assert_eq!(service.requests(), 2);
     }

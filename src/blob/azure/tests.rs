@@ -177,7 +177,8 @@ async fn a_read_is_retried_three_times() {
 #[tokio::test(start_paused = true)]
 async fn retries_end_when_their_callers_time_is_over() {
     let service = Service::new([Reply::Fails(azure_core::error::ErrorKind::Io)]);
-    let (container, began) = (service.container(by_key()), tokio::time::Instant::now());
+    let container = service.container(by_key());
+    let began = tokio::time::Instant::now();
     let limit = Duration::from_millis(100);
     let error = limit_request(limit, "get", container.get("b")).await.unwrap_err();
     assert_eq!((error.kind(), began.elapsed()), (ErrorKind::Indeterminate, limit));
@@ -196,7 +197,8 @@ async fn throttled_read_is_not_retried() {
 async fn requests_end_when_their_callers_time_is_over() {
     let service = Service::new((0..5).map(|_| Reply::Never));
     let container = service.container(by_key());
-    let (started, limit) = (tokio::time::Instant::now(), Duration::from_secs(7));
+    let started = tokio::time::Instant::now();
+    let limit = Duration::from_secs(7);
     let metadata = Metadata::new();
     let errors = [
         limit_request(limit, "list", container.list("p")).await.unwrap_err(),
@@ -347,7 +349,8 @@ async fn no_request_is_sent_without_a_token() {
     {
         let service = Service::new([]);
         let container = service.container(by_token(Some(failure)));
-        let (limit, metadata) = (Duration::from_secs(5), Metadata::new());
+        let limit = Duration::from_secs(5);
+        let metadata = Metadata::new();
         assert_eq!(limit_request(limit, "list", container.list("")).await.unwrap_err().kind(), kind);
         let outcome = limit_request(limit, "write", container.write("a", &metadata, &Condition::Create)).await;
         assert_eq!(outcome.unwrap_err().kind(), kind);
@@ -373,7 +376,8 @@ async fn no_output_shows_a_secret() {
             shown.push(format!("{container:?} {container:#?} {}", all_of(&error)));
         }
         for reply in [status(403), status(400), Reply::Never, written()] {
-            let (container, metadata) = (Service::new([reply]).container(access.clone()), Metadata::new());
+            let container = Service::new([reply]).container(access.clone());
+            let metadata = Metadata::new();
             let write = container.write("a", &metadata, &Condition::Create);
             let outcome = limit_request(Duration::from_secs(5), "write", write).await;
             shown.push(outcome.map_or_else(|error| all_of(&error), |written| format!("{written:?}")));

@@ -8,8 +8,8 @@
 //! # Time
 //!
 //! The expiry of a token is wall-clock time. It is compared with the local clock once, when the token arrives. From
-//! then on the age of the token is measured like that of a lease, including the time that the machine is suspended, so
-//! a later change of the clock has no effect. If the local clock is wrong, there are two cases. A credential that
+//! then on the age of the token is measured like the age of a lease, including the time that the machine is suspended,
+//! so a later change of the clock has no effect. If the local clock is wrong, there are two cases. A credential that
 //! computes the expiry from the local clock is as wrong as the comparison, and there is no error. A credential that
 //! passes on the issuer's time (managed identities) makes the token appear older or younger than it is: a token that
 //! appears expired is used nevertheless and replaced often; a token that is used too long is rejected by the storage
@@ -44,7 +44,7 @@ const REFRESH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a running refresh reports, and how often a request that waits for it checks its state.
 const PULSE: Duration = Duration::from_millis(500);
 
-/// The token of a container, of its clones, and of those that
+/// The token of a container, of its clones, and of the containers that
 /// [`with_new_connections`](crate::blob::BlobContainer::with_new_connections) returned.
 pub(super) struct TokenSource {
     credential: Arc<dyn TokenCredential>,
@@ -86,14 +86,13 @@ impl TokenSource {
 
     fn take_next_step(self: &Arc<Self>) -> Step {
         let now = self.clock.now();
-        let (begun, step) = {
-            let mut refreshes = self.lock_refreshes();
-            (refreshes.begin_refresh(now), refreshes.next_step(now))
-        };
-        // Not under the lock: a runtime that is shutting down drops the task at once, and the drop takes the lock.
+        let mut refreshes = self.lock_refreshes();
+        let begun = refreshes.begin_refresh(now);
+        let step = refreshes.next_step(now);
+        // A runtime that is shutting down drops the task at once, and the drop takes the lock.
+        drop(refreshes);
         if let Some(number) = begun {
-            let refresh = Refresh { source: Arc::clone(self), number, outcome: None };
-            tokio::spawn(refresh.run().in_current_span());
+            tokio::spawn(Refresh { source: Arc::clone(self), number, outcome: None }.run().in_current_span());
         }
         step
     }
@@ -106,17 +105,15 @@ impl TokenSource {
 
     fn settle_refresh(&self, number: u64, outcome: azure_core::Result<AccessToken>) {
         let now = self.clock.now();
-        let outcome = outcome.map(|token| Token::from_response(token, self.wall_clock.now(), now)).map_err(|error| {
-            let is_temporary = is_temporary(&error);
-            RefreshFailure { error: Arc::new(error), is_temporary }
-        });
+        let outcome = outcome
+            .map(|token| Token::from_response(token, self.wall_clock.now(), now))
+            .map_err(|error| RefreshFailure { is_temporary: is_temporary(&error), error: Arc::new(error) });
         let failed = outcome.as_ref().err().cloned();
-        let (was_failing, valid_for) = {
-            let mut refreshes = self.lock_refreshes();
-            let was_failing = refreshes.last_error().is_some();
-            refreshes.end_refresh(number, outcome, now);
-            (was_failing, refreshes.valid_for(now))
-        };
+        let mut refreshes = self.lock_refreshes();
+        let was_failing = refreshes.last_error().is_some();
+        refreshes.end_refresh(number, outcome, now);
+        let valid_for = refreshes.valid_for(now);
+        drop(refreshes);
         self.changed.send_replace(());
         match (failed, valid_for) {
             (Some(failure), Some(valid_for)) => {
@@ -148,8 +145,7 @@ struct Refresh {
 
 impl Refresh {
     async fn run(mut self) {
-        let credential = Arc::clone(&self.source.credential);
-        let mut response = pin!(timeout(REFRESH_TIMEOUT, credential.get_token(&[STORAGE_SCOPE], None)));
+        let mut response = pin!(timeout(REFRESH_TIMEOUT, self.source.credential.get_token(&[STORAGE_SCOPE], None)));
         let outcome = loop {
             tokio::select! {
                 outcome = &mut response => break outcome,

@@ -69,8 +69,6 @@
 //! - The kind of credentials is unknown, so the advice in errors is general.
 
 mod sdk;
-#[cfg(test)]
-mod tests;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -101,8 +99,8 @@ use crate::error::{Error, Result};
 ///
 /// # Guarantees
 ///
-/// - A request whose future is dropped ends, including the retries of the client. It has no other time limit: the caller
-///   sets one, as a [`GroupStore`](crate::store::GroupStore) does.
+/// - A request whose future is dropped ends, including the retries of the client. It has no other time limit: the
+///   caller sets one, as a [`GroupStore`](crate::store::GroupStore) does.
 /// - Neither errors nor `Debug` output contain keys, signatures or tokens.
 #[derive(Clone)]
 pub struct LegacyContainer {
@@ -146,27 +144,11 @@ impl LegacyContainer {
     where
         T: Send,
     {
-        let response = request.await.map_err(|error| self.convert_error(&error, operation))?;
-        Ok((response, Instant::now()))
+        Ok((request.await.map_err(|error| self.convert_error(&error, operation))?, Instant::now()))
     }
 
     fn convert_error(&self, error: &azure_core_legacy::Error, operation: Operation<'_>) -> Error {
         sdk::convert_error(error, operation, &self.settings.host)
-    }
-
-    async fn create_blob(&self, name: &str, metadata: SdkMetadata) -> Result<WriteResult> {
-        let no_blob = IfMatchCondition::NotMatch("*".to_owned());
-        let request = self.blob_client(name)?.put_block_blob(Vec::new()).metadata(metadata).if_match(no_blob);
-        let (put, received_at) = self.send_request(self.operation(Verb::Write, name), request).await?;
-        let response = ResponseInfo { server_time: put.date, received_at };
-        Ok(WriteResult { etag: ETag::new(&put.etag), versioned: false, response })
-    }
-
-    async fn replace_metadata(&self, name: &str, metadata: SdkMetadata, etag: &ETag) -> Result<WriteResult> {
-        let request = self.blob_client(name)?.set_metadata().metadata(metadata).if_match(if_match(etag));
-        let (set, received_at) = self.send_request(self.operation(Verb::Write, name), request).await?;
-        let response = ResponseInfo { server_time: set.date, received_at };
-        Ok(WriteResult { etag: ETag::new(&set.etag), versioned: false, response })
     }
 
     /// Returns the server's time after a deletion whose response only the SDK could not use. The time comes from the
@@ -177,8 +159,8 @@ impl LegacyContainer {
             Err(error) => error,
         };
         let server_time = error.server_time().ok_or_else(|| {
-            let operation = self.operation(Verb::Delete, name);
-            unusable_response(operation, "neither it nor the response to a read has a date").with_source(error)
+            unusable_response(self.operation(Verb::Delete, name), "neither it nor the response to a read has a date")
+                .with_source(error)
         })?;
         Ok(ResponseInfo { server_time, received_at: Instant::now() })
     }
@@ -199,12 +181,13 @@ impl BlobContainer for LegacyContainer {
         let mut blobs = Vec::new();
         let mut markers = HashSet::new();
         loop {
-            let next = async { pages.next().await.transpose() };
-            let (page, received_at) = self.send_request(operation, Box::pin(next)).await?;
+            let (page, received_at) =
+                self.send_request(operation, Box::pin(async { pages.next().await.transpose() })).await?;
             let page = page.ok_or_else(|| unusable_response(operation, "the next page is missing"))?;
             let response = ResponseInfo { server_time: page.date, received_at };
-            let shown = page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix));
-            blobs.extend(shown.map(|blob| sdk::blob_of(blob.clone(), response)));
+            for blob in page.blobs.blobs().filter(|blob| blob.name.starts_with(prefix)) {
+                blobs.push(sdk::blob_of(blob.clone(), response));
+            }
             check_listed(blobs.len(), operation)?;
             let Some(marker) = page.next_marker else {
                 blobs.sort_by(|left, right| left.name.cmp(&right.name));
@@ -228,48 +211,60 @@ impl BlobContainer for LegacyContainer {
         for (key, value) in metadata {
             sdk_metadata.insert(key.to_owned(), value.to_owned());
         }
+        let blob = self.blob_client(name)?;
+        let operation = self.operation(Verb::Write, name);
         let written = match condition {
-            Condition::Create => self.create_blob(name, sdk_metadata).await,
-            Condition::IfMatch(etag) => self.replace_metadata(name, sdk_metadata, etag).await,
+            Condition::Create => {
+                let no_blob = IfMatchCondition::NotMatch("*".to_owned());
+                let request = blob.put_block_blob(Vec::new()).metadata(sdk_metadata).if_match(no_blob);
+                self.send_request(operation, request).await.map(|(put, at)| (put.etag, put.date, at))
+            }
+            Condition::IfMatch(etag) => {
+                let request = blob.set_metadata().metadata(sdk_metadata).if_match(if_match(etag));
+                self.send_request(operation, request).await.map(|(set, at)| (set.etag, set.date, at))
+            }
         };
-        written.map_err(|error| sdk::explain_signature_error(error, metadata))
+        let (etag, server_time, received_at) =
+            written.map_err(|error| sdk::explain_signature_error(error, metadata))?;
+        let response = ResponseInfo { server_time, received_at };
+        Ok(WriteResult { etag: ETag::new(&etag), versioned: false, response })
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
         let request = self.blob_client(name)?.delete().if_match(if_match(etag));
-        let operation = self.operation(Verb::Delete, name);
         match request.await {
             Ok(deleted) => Ok(ResponseInfo { server_time: deleted.date, received_at: Instant::now() }),
             Err(error) if sdk::is_deleted_nevertheless(&error) => self.time_after_deletion(name).await,
-            Err(error) => Err(self.convert_error(&error, operation)),
+            Err(error) => Err(self.convert_error(&error, self.operation(Verb::Delete, name))),
         }
     }
 
     async fn create_container(&self) -> Result<ContainerCreation> {
-        let operation = self.operation(Verb::CreateContainer, "");
         match self.client.create().await {
             Ok(()) => Ok(ContainerCreation::Created),
             Err(error) if sdk::error_code(&error) == Some("ContainerAlreadyExists") => Ok(ContainerCreation::Existed),
-            Err(error) => Err(self.convert_error(&error, operation)),
+            Err(error) => Err(self.convert_error(&error, self.operation(Verb::CreateContainer, ""))),
         }
     }
 
     /// Without [`with_client_factory`](LegacyContainerBuilder::with_client_factory) the returned container shares the
     /// client: see the [module](self).
     fn with_new_connections(&self) -> Result<Arc<dyn BlobContainer>> {
-        let client = self.settings.connect.as_ref().map_or_else(|| self.client.clone(), |connect| connect());
-        Ok(Arc::new(Self { client, settings: self.settings.clone() }))
+        Ok(Arc::new(Self {
+            client: self.settings.connect.as_ref().map_or_else(|| self.client.clone(), |connect| connect()),
+            settings: self.settings.clone(),
+        }))
     }
-}
-
-fn if_match(etag: &ETag) -> IfMatchCondition {
-    IfMatchCondition::Match(etag.quoted())
 }
 
 impl fmt::Debug for LegacyContainer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("LegacyContainer").field(&self.settings).finish()
     }
+}
+
+fn if_match(etag: &ETag) -> IfMatchCondition {
+    IfMatchCondition::Match(etag.quoted())
 }
 
 type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
@@ -281,15 +276,6 @@ type Connect = Arc<dyn Fn() -> ContainerClient + Send + Sync>;
 pub struct LegacyContainerBuilder {
     client: ContainerClient,
     page_size: Option<u32>,
-    connect: Option<Connect>,
-}
-
-struct LegacySettings {
-    /// The URL of the container. The SDK adds a SAS only to requests.
-    url: Url,
-    /// The host, and the port if it is not the default one.
-    host: String,
-    page_size: Option<MaxResults>,
     connect: Option<Connect>,
 }
 
@@ -323,13 +309,15 @@ impl LegacyContainerBuilder {
     pub fn build(self) -> Result<LegacyContainer> {
         check_page_size(self.page_size)?;
         let url = self.client.url().map_err(|error| Error::config(format!("the client has no URL: {error}")))?;
-        let settings = LegacySettings {
-            host: host_of(&url),
-            url,
-            page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
-            connect: self.connect,
-        };
-        Ok(LegacyContainer { client: self.client, settings: Arc::new(settings) })
+        Ok(LegacyContainer {
+            client: self.client,
+            settings: Arc::new(LegacySettings {
+                host: host_of(&url),
+                url,
+                page_size: self.page_size.and_then(NonZeroU32::new).map(MaxResults::new),
+                connect: self.connect,
+            }),
+        })
     }
 }
 
@@ -343,6 +331,15 @@ impl fmt::Debug for LegacyContainerBuilder {
     }
 }
 
+struct LegacySettings {
+    /// The URL of the container. The SDK adds a SAS only to requests.
+    url: Url,
+    /// The host, and the port if it is not the default one.
+    host: String,
+    page_size: Option<MaxResults>,
+    connect: Option<Connect>,
+}
+
 impl fmt::Debug for LegacySettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LegacySettings")
@@ -352,3 +349,6 @@ impl fmt::Debug for LegacySettings {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

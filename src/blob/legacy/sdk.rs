@@ -50,8 +50,7 @@ struct PooledClient(Arc<dyn HttpClient>);
 impl SdkHttpClient for PooledClient {
     async fn execute_request(&self, request: &SdkRequest) -> SdkResult<Response> {
         let request = translate_request(request)?;
-        let response = self.0.execute_request(&request).await.map_err(no_response_error)?;
-        let (status, headers, body) = response.deconstruct();
+        let (status, headers, body) = self.0.execute_request(&request).await.map_err(no_response_error)?.deconstruct();
         let status = StatusCode::try_from(u16::from(status))
             .map_err(|_| SdkError::message(SdkErrorKind::DataConversion, format!("status {status} is unknown")))?;
         let mut sdk_headers = SdkHeaders::new();
@@ -90,8 +89,7 @@ fn translate_request(request: &SdkRequest) -> SdkResult<Request> {
 /// listings. This function compares the SDK's result with the expected one, so it does not duplicate these rules.
 pub(super) fn check_address(container: &Url, blob: &Url, name: &str) -> Result<()> {
     validate_blob_name(name)?;
-    let expected = format!("{}/{name}", decode_path(container));
-    if decode_path(blob) != expected {
+    if decode_path(blob) != format!("{}/{name}", decode_path(container)) {
         return Err(name_error(name, "it removes slashes at the ends and the segments . and .."));
     }
     if name.trim() != name {
@@ -105,8 +103,10 @@ fn decode_path(url: &Url) -> String {
 }
 
 fn name_error(name: &str, why: &str) -> Error {
-    let message = format!("azure_storage_blobs cannot carry the blob name {name:?}: {why}; use blob::azure instead");
-    Error::new(ErrorKind::InvalidArgument, message)
+    Error::new(
+        ErrorKind::InvalidArgument,
+        format!("azure_storage_blobs cannot carry the blob name {name:?}: {why}; use blob::azure instead"),
+    )
 }
 
 /// Returns the part of a prefix that the SDK sends unchanged. The SDK encodes a space as `+`, which the service reads
@@ -128,10 +128,14 @@ pub(super) fn blob_of(blob: SdkBlob, response: ResponseInfo) -> Blob {
 }
 
 /// Converts metadata. Keys have their original case in listings, and are lowercase in headers. A `@` begins an
-/// attribute of the XML, which the SDK reports as a key: those of a foreign blob with its own encryption key.
+/// attribute of the XML, which the SDK reports as a key: a foreign blob with its own encryption key has such
+/// attributes.
 pub(super) fn metadata_of(metadata: HashMap<String, String>) -> Metadata {
-    let own = metadata.into_iter().filter(|(key, _)| !key.starts_with('@'));
-    own.map(|(key, value)| (key.to_ascii_lowercase(), value)).collect()
+    metadata
+        .into_iter()
+        .filter(|(key, _)| !key.starts_with('@'))
+        .map(|(key, value)| (key.to_ascii_lowercase(), value))
+        .collect()
 }
 
 /// Converts an error of the SDK. Neither the message nor the causes contain a secret: the SDK's own text contains
@@ -144,8 +148,8 @@ pub(super) fn convert_error(error: &SdkError, operation: Operation<'_>, host: &s
         },
         SdkErrorKind::DataConversion => {
             // The lines after the first one are the response.
-            let text = error.to_string();
-            let summary: String = text.lines().next().unwrap_or_default().chars().take(LONGEST_SUMMARY).collect();
+            let summary: String =
+                error.to_string().lines().next().unwrap_or_default().chars().take(LONGEST_SUMMARY).collect();
             return unusable_response(operation, &summary);
         }
         SdkErrorKind::Credential if is_temporary(error) => NoResponse::IssuerTimedOut,
@@ -175,23 +179,26 @@ pub(super) fn explain_signature_error(error: Error, metadata: &Metadata) -> Erro
         return error;
     }
     let keys: Vec<&str> = metadata.keys().collect();
-    let message = format!(
-        "{error}; or azure_storage signed the metadata keys {keys:?} in a different order than the service, \
-         which it does if one key has a digit where another has _: use a SAS or a token, or blob::azure"
-    );
-    Error::new(ErrorKind::Rejected, message).with_server_time(error.server_time())
+    Error::new(
+        ErrorKind::Rejected,
+        format!(
+            "{error}; or azure_storage signed the metadata keys {keys:?} in a different order than the service, \
+             which it does if one key has a digit where another has _: use a SAS or a token, or blob::azure"
+        ),
+    )
+    .with_server_time(error.server_time())
 }
 
 fn convert_http_error(response: &HttpError, operation: Operation<'_>) -> Error {
     let headers = headers_of(response);
-    let refusal = ErrorResponse {
+    ErrorResponse {
         status: response.status().into(),
         code: response.error_code(),
         retry_after: retry_after(&headers),
         server_time: server_time_of_error(&headers),
         clock_skew: None,
-    };
-    refusal.into_error(operation, None)
+    }
+    .into_error(operation, None)
 }
 
 /// Returns the headers of an error response. The SDK exposes them only in the long form of its text, one per line. The

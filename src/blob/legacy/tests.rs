@@ -71,7 +71,8 @@ impl HttpClient for Service {
     async fn execute_request(&self, request: &Request) -> azure_core_legacy::Result<Response> {
         let condition = request.headers().iter().find(|(name, _)| name.as_str().starts_with("if-"));
         let condition = condition.map(|(name, value)| format!(" {}: {}", name.as_str(), value.as_str()));
-        let (method, url) = (request.method(), request.url().as_str().replace(SIGNATURE, ""));
+        let method = request.method();
+        let url = request.url().as_str().replace(SIGNATURE, "");
         self.requests.lock().unwrap().push(format!("{method} {url}{}", condition.unwrap_or_default()));
         let reply = self.replies.lock().unwrap().pop_front().expect("an unexpected request");
         match reply {

@@ -11,8 +11,8 @@ use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownership as ClientOwnership};
 use futures::stream::{FuturesUnordered, StreamExt};
 
+use super::group_state::WantedPartition;
 use super::groups::{Groups, KnownGroup, Owners};
-use super::memory::WantedPartition;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,37 +28,39 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// In contrast to a plain store, and without a change to the processor:
 ///
 /// - *Fenced checkpoints*: every claimed partition is [adopted](GroupStore::adopt) before it is reported to the
-///   processor as owned, so that checkpoints of the previous owner are rejected. A checkpoint of a partition that is not owned is
-///   rejected, too.
+///   processor as owned, so that checkpoints of the previous owner are rejected. A checkpoint of a partition that is
+///   not owned is rejected, too.
 /// - *No clock skew*: the processor compares ages with its local clock. The store reports times of that clock,
 ///   calculated from ages that the server reported, so that a wrong local clock has no effect.
 /// - *Lost responses* cost no partition: after a conflict or a lost response the store reads the record. If the outcome
 ///   of a renewal is unknown, the partition stays where it is.
 /// - *Released* partitions can be claimed at once; the processor would take `ownerid=""` for a live owner.
 /// - *Leftover records* of partitions that the event hub does not have are never claimed. The processor takes every
-///   partition in a listing for one of the event hub, so the store lists only its own partitions and records with a live owner. The processor
-///   itself adds the other partitions of the event hub, and the store claims them over their records.
+///   partition in a listing for one of the event hub, so the store lists only its own partitions and records with a
+///   live owner. The processor itself adds the other partitions of the event hub, and the store claims them over their
+///   records.
 /// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
-/// - *Outages of the storage*: the processor's `run` returns when a listing fails, so the store repeats a listing that a
-///   retry can cure for one lease duration: after a lost request, while the storage is unreachable, or as long as it asks
-///   to wait; one more attempt follows at the end of that time. A listing that is rejected, for instance for a missing permission, fails at once.
+/// - *Outages of the storage*: the processor's `run` returns when a listing fails, so the store repeats a listing that
+///   a retry can cure for one lease duration: after a lost request, while the storage is unreachable, or as long as it
+///   asks to wait; one more attempt follows at the end of that time. A listing that is rejected, for instance for a
+///   missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
 /// - *One name case per group*: after its first claim the store looks for live owners in the other
-///   [name case](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease durations.
-///   It claims nothing more before the first look has ended. If there is a live owner, it releases everything, and the
-///   claim fails with [`ErrorKind::Config`], which ends the processor's `run`; in lower case, it waits up to a lease
-///   duration for the other one to end.
+///   [name case](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease
+///   durations. It claims nothing more before the first look has ended. If there is a live owner, it releases
+///   everything, and the claim fails with [`ErrorKind::Config`], which ends the processor's `run`; in lower case, it
+///   waits up to a lease duration for the other one to end.
 ///
 /// A store serves one owner per consumer group, until [`release_all`](Self::release_all): create one store for every
 /// processor.
 ///
 /// # Non-guarantees
 ///
-/// The processor decides how partitions are shared, and how to handle errors: its `run` returns if a listing still fails
-/// after one lease duration. It never releases a partition: call [`release_all`](Self::release_all) after it has ended.
-/// The store does not know where a partition without a checkpoint starts, so it does not record the start. Until the
-/// first checkpoint of a partition, the first checkpoint of a previous owner may still be accepted.
+/// The processor decides how partitions are shared, and how to handle errors: its `run` returns if a listing still
+/// fails after one lease duration. It never releases a partition: call [`release_all`](Self::release_all) after it has
+/// ended. The store does not know where a partition without a checkpoint starts, so it does not record the start. Until
+/// the first checkpoint of a partition, the first checkpoint of a previous owner may still be accepted.
 ///
 /// The processor lists, claims and renews in one sequence. While a listing is repeated, it renews nothing and does not
 /// notice [`shutdown`](azure_messaging_eventhubs::EventProcessor::shutdown): its clients continue to read and to write
@@ -69,9 +71,10 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// rejected, its checkpoints are accepted again as soon as the processor has provided the next client of that
 /// partition. Nor can the store distinguish two processors with one application id that share it.
 ///
-/// The store cannot replace the client of the processor. Open it with a [`RenewableCredential`](crate::eventhubs::RenewableCredential)
-/// if it has a credential, and with `RetryOptions { max_retries: 0, .. }`: after one detached link the client otherwise
-/// sets up all links of its connection again, and may not recover.
+/// The store cannot replace the client of the processor. Open it with a
+/// [`RenewableCredential`](crate::eventhubs::RenewableCredential) if it has a credential, and with
+/// `RetryOptions { max_retries: 0, .. }`: after one detached link the client otherwise sets up all links of its
+/// connection again, and may not recover.
 ///
 /// The official client keeps one link per partition. Close a `PartitionClient` when its stream has ended or its
 /// checkpoint was rejected, unless the processor has already provided another one for the same partition: the close
@@ -106,7 +109,8 @@ pub struct BlobCheckpointStoreBuilder {
 }
 
 impl BlobCheckpointStoreBuilder {
-    /// Sets how the store works. Default: [`StoreConfig::default`]. A second call replaces the settings of the first one.
+    /// Sets how the store works. Default: [`StoreConfig::default`]. A second call replaces the settings of the first
+    /// one.
     ///
     /// [`lease_duration`](StoreConfig::with_lease_duration) must be equal to the processor's
     /// `partition_expiration_duration`; the default of both is 60 s. An ownership that was not renewed within the lease
@@ -156,20 +160,24 @@ impl BlobCheckpointStore {
 
     /// Releases all owned partitions, so that other instances can claim them at once. Call it after the processor has
     /// ended, because a running processor claims them again. Afterwards the store may serve another processor. The
-    /// store retries failed releases for four request timeouts, 20 s by default. An attempt that begins by then may take
-    /// longer if the storage is slow.
+    /// store retries failed releases for four request timeouts, 20 s by default. An attempt that begins by then may
+    /// take longer if the storage is slow.
     ///
     /// The call may be dropped, for instance by a timeout, and repeated: a partition stays owned until the outcome of
     /// its release is known. The same applies after [`ReleaseOutcome::Indeterminate`]. As long as the store owns a
     /// partition of a consumer group, it serves the same owner there.
     pub async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
-        let served = self.groups.retain_served_groups();
-        let releasing = served.iter().map(|(group, owned)| async move {
-            let outcomes = owned.release_all().await;
-            self.groups.forget_released(group, owned);
-            outcomes
-        });
-        releasing.collect::<FuturesUnordered<_>>().concat().await
+        self.groups
+            .retain_served_groups()
+            .into_iter()
+            .map(|(group, owned)| async move {
+                let outcomes = owned.release_all().await;
+                self.groups.forget_released(&group, &owned);
+                outcomes
+            })
+            .collect::<FuturesUnordered<_>>()
+            .concat()
+            .await
     }
 
     /// Returns the error of this crate inside an error that the processor or its clients return. Its kind says what to
@@ -231,7 +239,6 @@ impl BlobCheckpointStore {
     async fn claim_for_client(&self, ownerships: &[ClientOwnership]) -> Result<Vec<ClientOwnership>> {
         let Some(first) = ownerships.first() else { return Ok(Vec::new()) };
         let group = group_of(first)?;
-        let owner = first.owner_id.as_deref().unwrap_or_default();
         let mut wanted = Vec::with_capacity(ownerships.len());
         for ownership in ownerships {
             if group_of(ownership)? != group || ownership.owner_id != first.owner_id {
@@ -239,27 +246,30 @@ impl BlobCheckpointStore {
                     "a call claims partitions for several owners or consumer groups: make one call for each",
                 ));
             }
-            let partition = PartitionId::new(&ownership.partition_id)?;
-            let version = ownership.etag.as_ref().map(|etag| ETag::new(etag.as_ref()));
-            wanted.push(WantedPartition { partition, version });
+            wanted.push(WantedPartition {
+                partition: PartitionId::new(&ownership.partition_id)?,
+                version: ownership.etag.as_ref().map(|etag| ETag::new(etag.as_ref())),
+            });
         }
-        let partitions = self.groups.serve_owner(&group, owner).await?;
+        let partitions = self.groups.serve_owner(&group, first.owner_id.as_deref().unwrap_or_default()).await?;
         let leases = partitions.claim_partitions(wanted).await?;
         Ok(leases.iter().map(|lease| self.lease_to_client(&group, &partitions.store, lease)).collect())
     }
 
     async fn list_client_checkpoints(&self, group: &ConsumerGroup) -> Result<Vec<ClientCheckpoint>> {
-        let listing = self.groups.list_checkpoints(group).await?;
-        let usable = listing.records.into_iter().filter(|seen| seen.record.has_position());
-        let checkpoints = usable.map(|seen| ClientCheckpoint {
-            fully_qualified_namespace: group.namespace().to_owned(),
-            event_hub_name: group.event_hub().to_owned(),
-            consumer_group: group.name().to_owned(),
-            partition_id: seen.partition.to_string(),
-            offset: seen.record.offset,
-            sequence_number: seen.record.sequence_number,
-        });
-        Ok(checkpoints.collect())
+        let records = self.groups.list_checkpoints(group).await?.records;
+        Ok(records
+            .into_iter()
+            .filter(|seen| seen.record.has_position())
+            .map(|seen| ClientCheckpoint {
+                fully_qualified_namespace: group.namespace().to_owned(),
+                event_hub_name: group.event_hub().to_owned(),
+                consumer_group: group.name().to_owned(),
+                partition_id: seen.partition.to_string(),
+                offset: seen.record.offset,
+                sequence_number: seen.record.sequence_number,
+            })
+            .collect())
     }
 
     async fn write_client_checkpoint(&self, checkpoint: ClientCheckpoint) -> Result<()> {
@@ -267,15 +277,18 @@ impl BlobCheckpointStore {
         let group = ConsumerGroup::new(namespace, event_hub_name, consumer_group)?;
         let partition = PartitionId::new(&checkpoint.partition_id)?;
         let (Some(sequence_number), Some(offset)) = (checkpoint.sequence_number, checkpoint.offset) else {
-            let message = format!("the checkpoint of partition {partition} has no sequence number or no offset");
-            return Err(Error::new(ErrorKind::InvalidArgument, message));
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the checkpoint of partition {partition} has no sequence number or no offset"),
+            ));
         };
-        let position = Position { sequence_number, offset };
         let Some(owned) = self.groups.partitions_of_group(&group) else {
-            let message = format!("no partition of {group} was claimed through this store; nothing was written");
-            return Err(Error::new(ErrorKind::Fenced, message));
+            return Err(Error::new(
+                ErrorKind::Fenced,
+                format!("no partition of {group} was claimed through this store; nothing was written"),
+            ));
         };
-        owned.write_checkpoint(&partition, &position).await
+        owned.write_checkpoint(&partition, &Position { sequence_number, offset }).await
     }
 }
 

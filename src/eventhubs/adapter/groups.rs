@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::Instrument;
 
-use super::memory::Listed;
+use super::group_state::Listed;
 use super::owned_partitions::OwnedPartitions;
 use crate::blob::BlobContainer;
 use crate::clock::WallClock;
@@ -24,7 +24,7 @@ pub(super) struct Groups {
     container: Arc<dyn BlobContainer>,
     config: StoreConfig,
     wall_clock: Arc<dyn WallClock>,
-    /// Never locked while a request is made: an outage must not delay calls that need no request, or those for another
+    /// Never locked while a request is made: an outage must not delay calls that need no request, or calls for another
     /// group.
     known: Mutex<HashMap<ConsumerGroup, KnownGroup>>,
 }
@@ -78,9 +78,8 @@ impl Groups {
         let until = self.time_limit();
         let store = connect_store(self.store_builder(group, OwnerId::new(owner)?, self.config.clone()), until).await?;
         // The processor claims by a listing of the read-only store, which does not remember versions.
-        let owners = repeat_listing(&store, until).await?;
         let partitions = Arc::new(OwnedPartitions::new(store));
-        partitions.set_listed(owners.listed);
+        partitions.set_listed(repeat_listing(&partitions.store, until).await?.listed);
         let mut known = self.lock_groups();
         if let Some(owned) = partitions_of_owner(&known, group, owner)? {
             return Ok(owned);
@@ -110,8 +109,9 @@ impl Groups {
         let until = self.time_limit();
         let known = self.find_or_connect(group, until).await?;
         let store = known.store();
-        let listing = repeat_request(store.retry_schedule(Some(until)), || store.list_checkpoints());
-        listing.instrument(store.telemetry().span().clone()).await
+        repeat_request(store.retry_schedule(Some(until)), || store.list_checkpoints())
+            .instrument(store.telemetry().span().clone())
+            .await
     }
 
     /// Removes the groups without an owner, and returns the others.
@@ -174,8 +174,8 @@ fn partitions_of_owner(
             Ok(Some(Arc::clone(partitions)))
         }
         Some(KnownGroup::Served(partitions)) => Err(Error::config(format!(
-            "this store already serves owner {} in {group} and cannot serve {owner:?}: give every processor its own store, \
-             or call release_all after the first processor has stopped, until every partition is released",
+            "this store already serves owner {} in {group} and cannot serve {owner:?}: give every processor its own \
+             store, or call release_all after the first processor has stopped, until every partition is released",
             partitions.owner()
         ))),
         Some(KnownGroup::Viewed(_)) | None => Ok(None),
@@ -184,8 +184,9 @@ fn partitions_of_owner(
 
 /// Lists the owners of a group. Attempts begin until `until`.
 async fn repeat_listing(store: &GroupStore, until: Instant) -> Result<Owners> {
-    let listing = repeat_request(store.retry_schedule(Some(until)), || Owners::list_once(store));
-    listing.instrument(store.telemetry().span().clone()).await
+    repeat_request(store.retry_schedule(Some(until)), || Owners::list_once(store))
+        .instrument(store.telemetry().span().clone())
+        .await
 }
 
 /// The owners of a group, all listed in one attempt: if one part were older than the others, live owners would look
@@ -208,19 +209,18 @@ impl Owners {
         if ownerships.iter().any(|seen| seen.is_kept_alive_by_heartbeat(store.identity())) {
             heartbeats = store.list_heartbeats().await?.records;
         }
-        let listed = Listed::from_records(store, &ownerships, &heartbeats);
-        Ok(Self { requested_at, ownerships, heartbeats, listed })
+        Ok(Self { listed: Listed::from_records(store, &ownerships, &heartbeats), requested_at, ownerships, heartbeats })
     }
 }
 
-/// Repeats a request until it succeeds, fails for good, or the time for attempts is over. One that is under way then is given
-/// up for a last one: it may wait for a response that never comes.
+/// Repeats a request until it succeeds, fails for good, or the time for attempts is over. At that time it abandons a
+/// running attempt, which may wait for a response that never comes, and makes a last one.
 async fn repeat_request<T, F>(mut attempts: RetrySchedule, request: impl Fn() -> F) -> Result<T>
 where
     F: Future<Output = Result<T>>,
 {
     loop {
-        let response = match attempts.ends_at().filter(|until| *until > Instant::now()) {
+        let response = match attempts.until.filter(|until| *until > Instant::now()) {
             Some(until) => match timeout_at(until, request()).await {
                 Ok(response) => response,
                 Err(_) => continue,

@@ -6,7 +6,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::memory::{Aim, Expired, Listed, Memory, Owned, Stage, TimedLease, WantedPartition};
+use super::group_state::{Aim, Expired, GroupState, Listed, Owned, Stage, TimedLease, WantedPartition};
 use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Moment, OwnerId, PartitionId, Position, Relation};
@@ -21,20 +21,20 @@ use crate::util::lock;
 #[derive(Debug)]
 pub(super) struct OwnedPartitions {
     pub(super) store: GroupStore,
-    memory: Mutex<Memory>,
+    state: Mutex<GroupState>,
 }
 
 impl OwnedPartitions {
     pub(super) fn new(store: GroupStore) -> Self {
-        Self { store, memory: Mutex::default() }
+        Self { store, state: Mutex::default() }
     }
 
     pub(super) fn owner(&self) -> &OwnerId {
         &self.store.identity().owner
     }
 
-    fn lock_memory(&self) -> MutexGuard<'_, Memory> {
-        lock(&self.memory)
+    fn lock_state(&self) -> MutexGuard<'_, GroupState> {
+        lock(&self.state)
     }
 
     /// The official processor calls from outside of this span.
@@ -43,24 +43,24 @@ impl OwnedPartitions {
     }
 
     fn find_owned(&self, partition: &PartitionId) -> Option<Arc<Owned>> {
-        self.lock_memory().owned.get(partition).cloned()
+        self.lock_state().owned.get(partition).cloned()
     }
 
     fn remember_owned(&self, partition: &PartitionId, owned: &Arc<Owned>) {
-        self.lock_memory().owned.insert(partition.clone(), Arc::clone(owned));
+        self.lock_state().owned.insert(partition.clone(), Arc::clone(owned));
     }
 
     fn record_loss(&self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) {
-        self.store_span().in_scope(|| self.lock_memory().record_loss(partition, owned, to));
+        self.store_span().in_scope(|| self.lock_state().record_loss(partition, owned, to));
     }
 
     /// Removes a partition outside of a claim, whose result would report the loss to the processor. Both changes happen
     /// under one lock: a claim in between would win the partition back, and the processor would continue to read from
     /// its old position.
     fn record_unreported_loss(&self, partition: &PartitionId, owned: &Arc<Owned>, to: Option<&OwnerId>) {
-        let mut memory = self.lock_memory();
-        if self.store_span().in_scope(|| memory.record_loss(partition, owned, to)) {
-            memory.unreported.insert(partition.clone());
+        let mut state = self.lock_state();
+        if self.store_span().in_scope(|| state.record_loss(partition, owned, to)) {
+            state.unreported.insert(partition.clone());
         }
     }
 
@@ -81,18 +81,18 @@ impl OwnedPartitions {
 
     /// Replaces the last listing.
     pub(super) fn set_listed(&self, listed: Listed) {
-        self.lock_memory().listed = listed;
+        self.lock_state().listed = listed;
     }
 
     pub(super) fn contains(&self, partition: &PartitionId) -> bool {
-        self.lock_memory().owned.contains_key(partition)
+        self.lock_state().owned.contains_key(partition)
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.lock_memory().owned.is_empty()
+        self.lock_state().owned.is_empty()
     }
 
-    /// Claims partitions, or renews those that are owned, concurrently. Returns the leases of the partitions that the
+    /// Claims partitions, or renews the owned ones, concurrently. Returns the leases of the partitions that the
     /// processor may process now.
     ///
     /// Partitions that were lost since the last response are omitted once, even if they could be won back: otherwise
@@ -100,10 +100,11 @@ impl OwnedPartitions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if another application owns partitions in the other name case. Everything is released then.
+    /// [`ErrorKind::Config`] if another application owns partitions in the other name case. Everything is released
+    /// then.
     pub(super) async fn claim_partitions(&self, wanted: Vec<WantedPartition>) -> Result<Vec<Lease>> {
         let was_live = self.has_valid_lease();
-        let unreported = std::mem::take(&mut self.lock_memory().unreported);
+        let unreported = std::mem::take(&mut self.lock_state().unreported);
         let wanted = wanted.into_iter().filter(|wanted| !unreported.contains(&wanted.partition));
         let claims: FuturesUnordered<_> = wanted.map(|wanted| self.claim_one(wanted)).collect();
         let leases = claims.filter_map(std::future::ready).collect().instrument(self.store_span().clone()).await;
@@ -116,27 +117,28 @@ impl OwnedPartitions {
 
     fn has_valid_lease(&self) -> bool {
         let lease_duration = self.store.lease_durations().own;
-        self.lock_memory().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
+        self.lock_state().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
     }
 
     /// Records that an instance that uses the other name case may not have seen the ownerships of this one.
     fn may_have_been_missed(&self) {
         if self.store.has_other_name_case() {
-            self.lock_memory().case_check.record_live_lease();
+            self.lock_state().case_check.record_live_lease();
         }
     }
 
-    /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails, because
-    /// an error would end the processor. Also looks again if this instance uses lower case: the other one gives way.
+    /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails,
+    /// because an error would end the processor. Also looks again if this instance uses lower case: the other one gives
+    /// way.
     async fn check_other_name_case(&self) -> Result<()> {
-        if !self.lock_memory().case_check.is_due(self.store.lease_clock_now()) {
+        if !self.lock_state().case_check.is_due(self.store.lease_clock_now()) {
             return Ok(());
         }
         let found = self.store.find_case_conflict().await;
         let now = self.store.lease_clock_now();
         match found {
             Ok(None) => {
-                self.lock_memory().case_check.record_no_conflict(now, self.store.lease_durations().own);
+                self.lock_state().case_check.record_no_conflict(now, self.store.lease_durations().own);
                 Ok(())
             }
             Ok(Some(conflict)) if self.waits_for_the_other(&conflict, now) => {
@@ -156,20 +158,20 @@ impl OwnedPartitions {
     }
 
     fn waits_for_the_other(&self, conflict: &CaseConflict, now: Moment) -> bool {
-        self.lock_memory().case_check.waits_for_the_other(conflict, now, self.store.lease_durations().own)
+        self.lock_state().case_check.waits_for_the_other(conflict, now, self.store.lease_durations().own)
     }
 
-    /// Claims a partition, or renews its lease. While another instance may own the same partitions in the other name case,
-    /// it only renews.
+    /// Claims a partition, or renews its lease. While another instance may own the same partitions in the other name
+    /// case, it only renews.
     async fn claim_one(&self, wanted: WantedPartition) -> Option<Lease> {
         let partition = &wanted.partition;
         if let Some(owned) = self.find_owned(partition) {
             return self.renew_lease(partition, &owned).await;
         }
-        if self.lock_memory().case_check.is_unknown() {
+        if self.lock_state().case_check.is_unknown() {
             return None;
         }
-        let aim = self.lock_memory().listed.aim_at(&wanted);
+        let aim = self.lock_state().listed.aim_at(&wanted);
         let claim = match aim {
             Aim::Claim(claim, to_declare_dead) => self.is_free(partition, to_declare_dead).await.then_some(claim)?,
             Aim::Read(version) => self.claim_over(partition, &version).await?,
@@ -263,28 +265,26 @@ impl OwnedPartitions {
     /// Writes a checkpoint of an owned partition.
     pub(super) async fn write_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<()> {
         let Some(owned) = self.find_owned(partition) else {
-            let message = format!(
-                "partition {partition} is not owned: it was lost, or never claimed through this store; nothing was written"
-            );
-            return Err(Error::new(ErrorKind::Fenced, message));
+            return Err(fenced_error(format!(
+                "partition {partition} is not owned: it was lost, or never claimed through this store; nothing was \
+                 written"
+            )));
         };
         let mut adoption = owned.adoption.lock().await;
         let Some(adopted) = adoption.as_mut() else {
-            let message = format!(
-                "partition {partition} was lost and claimed again, and restarts from its checkpoint; nothing was written. \
-                 Close this partition client, because the processor provides a new one"
-            );
-            return Err(Error::new(ErrorKind::Fenced, message));
+            return Err(fenced_error(format!(
+                "partition {partition} was lost and claimed again, and restarts from its checkpoint; nothing was \
+                 written. Close this partition client, because the processor provides a new one"
+            )));
         };
         match self.store.checkpoint(adopted, position).await? {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             CheckpointOutcome::Fenced { by } => {
                 self.record_unreported_loss(partition, &owned, by.as_ref());
-                let by = by.as_ref().map_or("none", OwnerId::as_str);
-                let message = format!(
-                    "partition {partition} is no longer owned by this instance (current owner: {by}); stop processing it"
-                );
-                Err(Error::new(ErrorKind::Fenced, message))
+                Err(fenced_error(format!(
+                    "partition {partition} is no longer owned by this instance (current owner: {}); stop processing it",
+                    by.as_ref().map_or("none", OwnerId::as_str)
+                )))
             }
         }
     }
@@ -294,12 +294,16 @@ impl OwnedPartitions {
     pub(super) async fn release_all(&self) -> Vec<(PartitionId, ReleaseOutcome)> {
         let until = Instant::now() + 4 * self.store.request_timeout();
         let all: Vec<_> =
-            self.lock_memory().owned.iter().map(|(partition, owned)| (partition.clone(), owned.clone())).collect();
-        let releasing = all.iter().map(|(partition, owned)| async move {
-            let outcome = self.release_one(partition, owned, until).await;
-            (partition.clone(), outcome)
-        });
-        releasing.collect::<FuturesUnordered<_>>().collect().instrument(self.store_span().clone()).await
+            self.lock_state().owned.iter().map(|(partition, owned)| (partition.clone(), owned.clone())).collect();
+        all.into_iter()
+            .map(|(partition, owned)| async move {
+                let outcome = self.release_one(&partition, &owned, until).await;
+                (partition, outcome)
+            })
+            .collect::<FuturesUnordered<_>>()
+            .collect()
+            .instrument(self.store_span().clone())
+            .await
     }
 
     /// Releases one partition. Attempts begin until `until`. The partition stays owned until the outcome is known.
@@ -315,13 +319,17 @@ impl OwnedPartitions {
         };
         match &outcome {
             ReleaseOutcome::Released | ReleaseOutcome::Lost { .. } => {
-                self.lock_memory().remove_epoch(partition, owned);
+                self.lock_state().remove_epoch(partition, owned);
                 telemetry::partition_released(partition);
             }
             ReleaseOutcome::Indeterminate(error) => telemetry::release_indeterminate(partition, error),
         }
         outcome
     }
+}
+
+fn fenced_error(message: String) -> Error {
+    Error::new(ErrorKind::Fenced, message)
 }
 
 #[cfg(test)]
@@ -343,21 +351,22 @@ mod tests {
             let store = builder.connect().await.unwrap();
             let partition = PartitionId::from(0);
             let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(partition.clone())).await else { panic!() };
-            let (partitions, owned) = (OwnedPartitions::new(store), Owned::new(lease));
+            let partitions = OwnedPartitions::new(store);
+            let owned = Owned::new(lease);
             partitions.remember_owned(&partition, &owned);
             let ended = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 let observer = scope.spawn(|| {
                     let mut missing = 0;
                     while !ended.load(Ordering::Relaxed) {
-                        let memory = partitions.lock_memory();
-                        missing += usize::from(memory.owned.is_empty() && memory.unreported.is_empty());
+                        let state = partitions.lock_state();
+                        missing += usize::from(state.owned.is_empty() && state.unreported.is_empty());
                     }
                     missing
                 });
                 for _ in 0..20_000 {
                     partitions.remember_owned(&partition, &owned);
-                    partitions.lock_memory().unreported.clear();
+                    partitions.lock_state().unreported.clear();
                     partitions.record_unreported_loss(&partition, &owned, None);
                 }
                 ended.store(true, Ordering::Relaxed);

@@ -68,8 +68,10 @@ impl Client for Consumer {
         connection_string: &str,
         event_hub: &str,
     ) -> Result<Self, EventHubsError> {
-        let client = builder.open_with_connection_string(connection_string, Some(event_hub)).await?;
-        Ok(Self { client, requests: RequestQueue::new(Duration::ZERO) })
+        Ok(Self {
+            client: builder.open_with_connection_string(connection_string, Some(event_hub)).await?,
+            requests: RequestQueue::new(Duration::ZERO),
+        })
     }
 
     async fn open_with_credential(
@@ -78,9 +80,11 @@ impl Client for Consumer {
         event_hub: &str,
         credential: Arc<dyn TokenCredential>,
     ) -> Result<Self, EventHubsError> {
-        let client = builder.open(namespace, event_hub.to_owned(), credential).await?;
-        // The first request includes the login, and a credential may start a tool for it.
-        Ok(Self { client, requests: RequestQueue::new(CLIENT_REQUEST_TIMEOUT) })
+        Ok(Self {
+            client: builder.open(namespace, event_hub.to_owned(), credential).await?,
+            // The first request includes the login, and a credential may start a tool for it.
+            requests: RequestQueue::new(CLIENT_REQUEST_TIMEOUT),
+        })
     }
 
     async fn close(self) -> Result<(), EventHubsError> {
@@ -231,7 +235,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_canceled_request_continues() {
-        let (requests, started) = (Requests::new(), Instant::now());
+        let requests = Requests::new();
+        let started = Instant::now();
         assert!(timeout(SECOND, requests.send(after(3 * SECOND))).await.is_err());
         assert_eq!(requests.send(ready(Some(7))).await, Some(7));
         assert_eq!(started.elapsed(), 3 * SECOND);
@@ -266,7 +271,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_request_follows_a_missing_response() {
-        let (requests, started) = (Requests::new(), Instant::now());
+        let requests = Requests::new();
+        let started = Instant::now();
         let hung = timeout(SECOND, requests.send(pending::<Option<()>>()));
         let (hung, waiting) = tokio::join!(hung, requests.send(unsent()));
         assert!(hung.is_err());
@@ -283,7 +289,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn requests_end_when_the_source_closes() {
-        let (mut requests, started) = (Requests::new(), Instant::now());
+        let mut requests = Requests::new();
+        let started = Instant::now();
         let canceled = timeout(SECOND, requests.send(pending::<Option<()>>())).await;
         assert!(canceled.is_err());
         let mut recorded = requests.recorded.subscribe();

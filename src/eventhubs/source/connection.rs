@@ -66,8 +66,11 @@ impl<C: Client> Connector<C> {
             };
         let Self { namespace, event_hub, .. } = self;
         let endpoint = self.emulator_endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
-        let message = format!("cannot connect to event hub {namespace}/{event_hub}{endpoint}");
-        Err(Error::new(ErrorKind::EventSource, message).with_source(cause))
+        Err(Error::new(
+            ErrorKind::EventSource,
+            format!("cannot connect to event hub {namespace}/{event_hub}{endpoint}"),
+        )
+        .with_source(cause))
     }
 
     async fn open_without_limit(&self) -> Result<C, EventHubsError> {
@@ -100,8 +103,8 @@ fn check_connection_string(secret: &Secret, namespace: &str, event_hub: &str) ->
     let host = &named.fully_qualified_namespace;
     if emulator_endpoint(secret).is_some() && host.contains(".servicebus.") {
         return Err(Error::config(format!(
-            "the connection string has `UseDevelopmentEmulator=true`, which turns TLS off, but {host} is not an emulator: \
-             remove that key"
+            "the connection string has `UseDevelopmentEmulator=true`, which turns TLS off, but {host} is not an \
+             emulator: remove that key"
         )));
     }
     for (what, named, expected) in
@@ -109,7 +112,8 @@ fn check_connection_string(secret: &Secret, namespace: &str, event_hub: &str) ->
     {
         if let Some(named) = named.filter(|named| !named.eq_ignore_ascii_case(expected)) {
             return Err(Error::config(format!(
-                "the connection string names {what} {named:?}, but {expected:?} is configured: configure the same {what} for both"
+                "the connection string names {what} {named:?}, but {expected:?} is configured: configure the same \
+                 {what} for both"
             )));
         }
     }

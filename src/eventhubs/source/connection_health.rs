@@ -9,7 +9,8 @@ use crate::backoff::CountingBackoff;
 use crate::model::PartitionId;
 
 /// This many failures, each without a later success of its route, break a connection. One failure may concern one link,
-/// and a second one its retry. An unnecessary connection costs little, because [`Pace`] limits how often one is created.
+/// and a second one its retry. An unnecessary connection costs little, because [`Pace`] limits how often one is
+/// created.
 const FAILURES: u32 = 3;
 
 /// The shortest time between two attempts to reconnect. It doubles up to [`LONGEST_WAIT`].

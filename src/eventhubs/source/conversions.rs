@@ -38,8 +38,7 @@ pub fn trace_context(event: &ReceivedEventData) -> Option<TraceContext> {
             _ => None,
         });
     let traceparent = [traceparent, diagnostic_id].into_iter().flatten().find(|text| is_traceparent(text))?;
-    let tracestate = tracestate.filter(|state| state.len() <= MAX_TRACESTATE);
-    Some(TraceContext::new(traceparent, tracestate.map(str::to_owned)))
+    Some(TraceContext::new(traceparent, tracestate.filter(|state| state.len() <= MAX_TRACESTATE).map(str::to_owned)))
 }
 
 /// How many bytes of a `tracestate` are passed on: W3C requires 512.
@@ -77,14 +76,16 @@ pub(super) fn to_partition_properties(properties: EventHubPartitionProperties) -
 }
 
 pub(super) fn to_client_position(from: StartPosition) -> ClientPosition {
-    let location = match from {
-        StartPosition::Earliest => StartLocation::Earliest,
-        StartPosition::Latest => StartLocation::Latest,
-        StartPosition::AfterSequenceNumber(number) => StartLocation::SequenceNumber(number),
-        StartPosition::AfterOffset(offset) => StartLocation::Offset(offset),
-        StartPosition::EnqueuedAfter(time) => StartLocation::EnqueuedTime(time.into()),
-    };
-    ClientPosition { location, inclusive: false }
+    ClientPosition {
+        location: match from {
+            StartPosition::Earliest => StartLocation::Earliest,
+            StartPosition::Latest => StartLocation::Latest,
+            StartPosition::AfterSequenceNumber(number) => StartLocation::SequenceNumber(number),
+            StartPosition::AfterOffset(offset) => StartLocation::Offset(offset),
+            StartPosition::EnqueuedAfter(time) => StartLocation::EnqueuedTime(time.into()),
+        },
+        inclusive: false,
+    }
 }
 
 #[cfg(test)]

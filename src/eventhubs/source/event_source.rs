@@ -1,29 +1,26 @@
 //! Reads an event hub through the official `ConsumerClient`.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use azure_core::credentials::TokenCredential;
-use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
 use azure_messaging_eventhubs::models::{EventHubPartitionProperties, ReceivedEventData};
-use azure_messaging_eventhubs::{EventHubsError, OpenReceiverOptions, RetryOptions, StartPosition as ClientPosition};
+use azure_messaging_eventhubs::{EventHubsError, OpenReceiverOptions, StartPosition as ClientPosition};
 use futures::future::join_all;
 use tokio::time::Instant;
 
 use super::client::Consumer;
-use super::clients::Clients;
-use super::connection::{Connector, Settings, SharedClient, close_once_unused};
+use super::connection::{SharedClient, close_once_unused};
+use super::connections::Connections;
 use super::conversions::{to_client_position, to_partition_properties};
 use super::link::PartitionLink;
-use crate::error::{Error, Result};
-use crate::eventhubs::credentials::{HubAccess, ReplaceableConnectionString};
+use super::owner_level::OwnerLevel;
+use crate::error::Result;
 use crate::eventhubs::errors;
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::source::{EventHubProperties, EventReceiver, EventSource, NO_EPOCH, PartitionProperties, StartPosition};
+use crate::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition};
 
-/// How long to wait for the broker to reject a consumer group. A rejection is the first response to the link; on an empty
-/// partition of an existing group there is no response.
+/// How long to wait for the broker to reject a consumer group. A rejection is the first response to the link; on an
+/// empty partition of an existing group there is no response.
 const SHORTEST_CHECK: Duration = Duration::from_secs(1);
 const LONGEST_CHECK: Duration = Duration::from_secs(10);
 
@@ -50,8 +47,8 @@ const ROUND_TRIPS: u32 = 10;
 /// - a [suspect](EventSource::connection_suspect) link
 /// - a refusal (`amqp:unauthorized-access`, or status 401 or 403), if the broker has responded through this client
 ///   before: the client keeps a token that it has presented, even if it has expired
-/// - three other failures, each without a later success of the same partition, or of the requests for properties. Events
-///   of one partition therefore do not hide that another one fails.
+/// - three other failures, each without a later success of the same partition, or of the requests for properties.
+///   Events of one partition therefore do not hide that another one fails.
 ///
 /// Links that are opened later use the new client. Links that still receive events keep the old one; the others end
 /// with an error, and the processor reopens them. The old client is closed when no link uses it. A new client is
@@ -59,8 +56,8 @@ const ROUND_TRIPS: u32 = 10;
 /// again once a client has lasted a minute.
 ///
 /// Only the source reopens links: it turns the retries of the client off. If you turn them on in
-/// [`with_client_builder`](EventHubSourceBuilder::with_client_builder), the client re-attaches a detached link, and
-/// all other links of its connection, at the positions where they were opened. The
+/// [`with_client_builder`](super::EventHubSourceBuilder::with_client_builder), the client re-attaches a detached link,
+/// and all other links of its connection, at the positions where they were opened. The
 /// [`Processor`](crate::processor::Processor) then detects the first repeated event, and reopens each link.
 ///
 /// # Requests for properties
@@ -85,139 +82,26 @@ const ROUND_TRIPS: u32 = 10;
 /// AMQP counts events, so the client cannot limit the bytes. For large events, set a smaller `prefetch`.
 #[derive(Debug)]
 pub struct EventHubSource {
-    group: ConsumerGroup,
-    clients: Clients,
-    owner_level: OwnerLevel,
-}
-
-/// Configures an [`EventHubSource`]; see [`from_connection_string`](EventHubSource::from_connection_string) and
-/// [`from_credential`](EventHubSource::from_credential).
-#[must_use = "nothing happens until `connect` is called"]
-pub struct EventHubSourceBuilder {
-    group: ConsumerGroup,
-    access: HubAccess,
-    settings: Settings<Consumer>,
-    owner_level: OwnerLevel,
+    pub(super) group: ConsumerGroup,
+    pub(super) connections: Connections,
+    pub(super) owner_level: OwnerLevel,
 }
 
 impl EventHubSource {
-    /// Returns a builder for a source that reads the events of a consumer group with a connection string of the
-    /// namespace or of the event hub.
-    ///
-    /// With `UseDevelopmentEmulator=true`, which the Event Hubs emulator requires, the client connects without TLS to
-    /// the host and port of the `Endpoint`. The default port is 5672.
-    ///
-    /// To rotate the key while the source is running, pass a [`ReplaceableConnectionString`].
-    ///
-    /// ```no_run
-    /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
-    /// # async fn example(connection_string: String) -> Result<(), Box<dyn std::error::Error>> {
-    /// let group = ConsumerGroup::from_connection_string(&connection_string, ConsumerGroup::DEFAULT_NAME)?;
-    /// let source = EventHubSource::from_connection_string(&group, connection_string).connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn from_connection_string(
-        group: &ConsumerGroup,
-        connection_string: impl Into<ReplaceableConnectionString>,
-    ) -> EventHubSourceBuilder {
-        EventHubSourceBuilder::new(group, HubAccess::ConnectionString(connection_string.into()))
-    }
-
-    /// Returns a builder for a source that reads the events of a consumer group with a credential of Microsoft Entra
-    /// ID. The credential needs the role *Azure Event Hubs Data Receiver*. The source wraps it in a
-    /// [`RenewableCredential`](crate::eventhubs::RenewableCredential).
-    ///
-    /// ```no_run
-    /// # use std::sync::Arc;
-    /// # use azure_core::credentials::TokenCredential;
-    /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
-    /// # async fn example(credential: Arc<dyn TokenCredential>) -> Result<(), Box<dyn std::error::Error>> {
-    /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", ConsumerGroup::DEFAULT_NAME)?;
-    /// let source = EventHubSource::from_credential(&group, credential).connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn from_credential(group: &ConsumerGroup, credential: Arc<dyn TokenCredential>) -> EventHubSourceBuilder {
-        EventHubSourceBuilder::new(group, HubAccess::from_credential(credential))
-    }
-
     async fn open_link_through(
         &self,
         client: Arc<SharedClient<Consumer>>,
         partition: &PartitionId,
         options: OpenReceiverOptions,
     ) -> Result<PartitionLink> {
-        let used = self.clients.register_link(partition, &client).await?;
-        let opening = client.inner().client.open_receiver_on_partition(partition.to_string(), Some(options));
-        let receiver = opening.await.map_err(|error| errors::receive_error(partition.as_str(), None, error))?;
+        let used = self.connections.register_link(partition, &client).await?;
+        let receiver = client
+            .inner()
+            .client
+            .open_receiver_on_partition(partition.to_string(), Some(options))
+            .await
+            .map_err(|error| errors::receive_error(partition.as_str(), None, error))?;
         Ok(PartitionLink::new(partition, receiver, client, used))
-    }
-}
-
-impl EventHubSourceBuilder {
-    fn new(group: &ConsumerGroup, access: HubAccess) -> Self {
-        Self { group: group.clone(), access, settings: Box::new(|client| client), owner_level: OwnerLevel::default() }
-    }
-
-    /// Sets options of the client's own builder. The function is called for the first client and for every later one.
-    ///
-    /// Before, the source sets [`RetryOptions::max_retries`] to 0, because it reopens links and connections itself; see
-    /// [broken connections](EventHubSource#broken-connections). Afterwards it sets its consumer group.
-    ///
-    /// For a network that blocks the port of AMQP, 5671, use AMQP over WebSockets, port 443. The client supports no HTTP
-    /// proxy, for either transport.
-    ///
-    /// ```no_run
-    /// # use azure_messaging_eventhubs::models::AmqpTransport;
-    /// # use eventhubs_checkpoint::{ConsumerGroup, eventhubs::EventHubSource};
-    /// # async fn example(group: ConsumerGroup, connection_string: String) -> eventhubs_checkpoint::Result<()> {
-    /// let source = EventHubSource::from_connection_string(&group, connection_string)
-    ///     .with_client_builder(|client| client.with_transport(AmqpTransport::WebSocket))
-    ///     .connect()
-    ///     .await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// `with_application_id` names the connections, in the logs of a proxy for example. Version 0.16 of the client
-    /// cannot name receivers: it sends the name of `with_instance_id` in a property that the service does not read, so
-    /// the errors of the service call all receivers `nil`.
-    pub fn with_client_builder(
-        self,
-        settings: impl Fn(ConsumerClientBuilder) -> ConsumerClientBuilder + Send + Sync + 'static,
-    ) -> Self {
-        Self { settings: Box::new(settings), ..self }
-    }
-
-    /// Sets the owner level of the links. Default `OwnerLevel::Fixed(0)`, which the processors of all SDKs use.
-    ///
-    /// With [`OwnerLevel::Epoch`] the broker rejects previous owners. Use it only in groups in which every processor
-    /// does.
-    pub fn with_owner_level(self, owner_level: OwnerLevel) -> Self {
-        Self { owner_level, ..self }
-    }
-
-    /// Opens the first connection, within 20 s.
-    ///
-    /// # Errors
-    ///
-    /// - [`ErrorKind::Config`](crate::ErrorKind::Config) if the connection string is invalid or names another namespace
-    ///   or event hub than the consumer group, or if the owner level is negative. Correct the setting.
-    /// - [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached. Retry.
-    ///
-    /// The first requests show whether the key or the credential is valid, and whether the event hub and its consumer
-    /// group exist.
-    pub async fn connect(self) -> Result<EventHubSource> {
-        let Self { group, access, settings, owner_level } = self;
-        owner_level.check_level()?;
-        let name = group.name().to_owned();
-        let settings: Settings<Consumer> = Box::new(move |client| {
-            let no_retries = RetryOptions { max_retries: 0, ..RetryOptions::default() };
-            settings(client.with_retry_options(no_retries)).with_consumer_group(name.clone())
-        });
-        let connector = Connector::new(group.namespace(), group.event_hub(), access, settings)?;
-        Ok(EventHubSource { group, clients: Clients::open(connector).await?, owner_level })
     }
 }
 
@@ -230,7 +114,7 @@ impl EventSource for EventHubSource {
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {
         let properties = self
-            .clients
+            .connections
             .request_properties(
                 |client| async move { Some(client.inner().client.get_eventhub_properties().await) },
                 |error| errors::properties_error("the event hub", error),
@@ -245,20 +129,21 @@ impl EventSource for EventHubSource {
     }
 
     async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
-        let properties = self
-            .clients
+        self.connections
             .request_properties(
                 |client| {
                     let partition = partition.clone();
                     async move {
-                        let response = client.inner().client.get_partition_properties(partition.as_str()).await;
-                        response_for(&partition, response)
+                        response_for(
+                            &partition,
+                            client.inner().client.get_partition_properties(partition.as_str()).await,
+                        )
                     }
                 },
                 |error| errors::properties_error(&format!("partition {partition}"), error),
             )
-            .await?;
-        Ok(to_partition_properties(properties))
+            .await
+            .map(to_partition_properties)
     }
 
     async fn open_receiver(
@@ -270,23 +155,23 @@ impl EventSource for EventHubSource {
     ) -> Result<EventReceiver<ReceivedEventData>> {
         from.check_time("the start position")?;
         let level = self.owner_level.level_of_link(epoch)?;
-        let position = to_client_position(from.clone());
         let credit = u32::try_from(prefetch.max(1)).unwrap_or(u32::MAX);
-        let client = self.clients.client_for_link(partition).await?;
-        let link = self.open_link_through(client, partition, link_options(position, level, credit)).await?;
+        let options = link_options(to_client_position(from.clone()), level, credit);
+        let client = self.connections.client_for_link(partition).await?;
+        let link = self.open_link_through(client, partition, options).await?;
         Ok(EventReceiver::from_batches(|limit, stopped| link.into_batches(&from, limit, stopped)))
     }
 
     /// Opens a link without an owner level, which displaces no other link: the broker rejects it if a processor reads
     /// the partition. A request before shows how slow the connection is.
     ///
-    /// The link has a connection of its own. If a processor displaces it while it is opened or closed, the client may lose
-    /// the session of the partition without noticing, and later links in it would deliver nothing.
+    /// The link has a connection of its own. If a processor displaces it while it is opened or closed, the client may
+    /// lose the session of the partition without noticing, and later links in it would deliver nothing.
     async fn check_access(&self, partition: &PartitionId) -> Result<()> {
         let started = Instant::now();
         self.partition_properties(partition).await?;
         let limit = check_limit(started.elapsed());
-        let connection = self.clients.open_alone().await?;
+        let connection = self.connections.open_alone().await?;
         let options = link_options(to_client_position(StartPosition::Earliest), None, 1);
         let link = self.open_link_through(connection.usable_client().await, partition, options).await?;
         let rejection = link.wait_for_rejection(limit).await;
@@ -296,11 +181,11 @@ impl EventSource for EventHubSource {
     }
 
     fn connection_suspect(&self, partition: &PartitionId) {
-        self.clients.mark_suspect(partition);
+        self.connections.mark_suspect(partition);
     }
 
     async fn close(self) -> Result<()> {
-        self.clients.close().await
+        self.connections.close().await
     }
 }
 
@@ -324,87 +209,11 @@ fn response_for(
     }
 }
 
-/// The owner level (in some SDKs *epoch*) of the links of an [`EventHubSource`].
-///
-/// The broker compares the levels of the receivers that are attached to a partition in a consumer group. A receiver
-/// with a level displaces all receivers with an equal or lower level, and those without one. A receiver with a lower
-/// level, or without one, is rejected. A level has no effect once its receiver is detached. If a connection is lost
-/// without a close, the service detects that [after about ten minutes][mixed].
-///
-/// To check whether a consumer group exists, and to determine where a partition starts that this instance may not own,
-/// a source opens links without a level, which displace no other receiver.
-///
-/// [mixed]: https://learn.microsoft.com/azure/event-hubs/event-hubs-event-processor-host#mixed-mode
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum OwnerLevel {
-    /// Every link has this level, 0 or greater. The default is `Fixed(0)`, which the processors of all SDKs use: the
-    /// receiver that was opened last reads.
-    ///
-    /// If the broker displaces the receiver of an owner, that owner reads the ownership record before it reopens the
-    /// receiver. But if an owner has lost the storage and its link fails for another reason, it opens another link at
-    /// once, or the official client re-attaches the link. This takes the partition back from the new owner, which then
-    /// displaces the previous owner again. Events that the previous owner reads in between are processed twice; its
-    /// checkpoints are rejected.
-    Fixed(i64),
-    /// The level is the epoch of the ownership for which the partition is read. Each new owner has a greater epoch, so
-    /// the broker rejects every earlier owner: one that has lost the storage, but not the event hub, cannot take the
-    /// partition back.
-    ///
-    /// **Only if every processor of the consumer group uses it.** Readers at level 0 are rejected while a link with a
-    /// higher level is attached: the processors of other SDKs, the official `EventProcessor`, and instances of this
-    /// crate with `Fixed(0)`. A partition that such a processor takes over stays unread until the link of the previous
-    /// owner is gone. So this level is not for a mixed group, and not for a rolling update from or to `Fixed(0)`: stop
-    /// all instances, then start them with the other level.
-    Epoch,
-}
-
-impl Default for OwnerLevel {
-    fn default() -> Self {
-        Self::Fixed(0)
-    }
-}
-
-impl OwnerLevel {
-    /// Rejects negative levels. Other SDKs reject them, too, and the behavior of the service is not documented.
-    pub(super) fn check_level(self) -> Result<()> {
-        match self {
-            Self::Fixed(level) if level < 0 => {
-                Err(Error::config(format!("the owner level is {level}, but must be 0 or greater")))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Returns the level of a link that is opened for an ownership with this epoch; `None` if this instance may not own
-    /// the partition.
-    pub(super) fn level_of_link(self, epoch: i64) -> Result<Option<i64>> {
-        match self {
-            _ if epoch == NO_EPOCH => Ok(None),
-            Self::Fixed(level) => Ok(Some(level)),
-            Self::Epoch if epoch < 0 => Err(Error::config(format!(
-                "the epoch is {epoch}, but must be greater than 0 to be the owner level of a link"
-            ))),
-            Self::Epoch => Ok(Some(epoch)),
-        }
-    }
-}
-
-impl fmt::Debug for EventHubSourceBuilder {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventHubSourceBuilder")
-            .field("group", &self.group)
-            .field("owner_level", &self.owner_level)
-            .finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use azure_messaging_eventhubs::error::ErrorKind as ClientErrorKind;
 
     use super::*;
-    use crate::error::ErrorKind;
 
     #[test]
     fn properties_of_another_partition_are_no_response() {
@@ -428,31 +237,6 @@ mod tests {
     fn a_slow_connection_gets_more_time_for_the_check() {
         for (request, limit) in [(1, 1000), (100, 1000), (300, 3000), (1500, 10_000)] {
             assert_eq!(check_limit(Duration::from_millis(request)), Duration::from_millis(limit), "{request} ms");
-        }
-    }
-
-    #[test]
-    fn the_level_of_a_link_is_fixed_or_the_epoch() {
-        for (setting, epoch, level) in [
-            (OwnerLevel::default(), 7, Some(0)),
-            (OwnerLevel::Fixed(3), i64::MIN, Some(3)),
-            (OwnerLevel::Epoch, 7, Some(7)),
-            (OwnerLevel::Epoch, i64::MAX, Some(i64::MAX)),
-            (OwnerLevel::Fixed(3), 0, None),
-            (OwnerLevel::Epoch, 0, None),
-        ] {
-            assert_eq!(setting.level_of_link(epoch).unwrap(), level, "{setting:?}, epoch {epoch}");
-        }
-    }
-
-    #[test]
-    fn negative_levels_are_rejected() {
-        assert_eq!(OwnerLevel::Epoch.level_of_link(-1).unwrap_err().kind(), ErrorKind::Config);
-        let rejection = OwnerLevel::Fixed(-1).check_level().unwrap_err();
-        assert_eq!(rejection.kind(), ErrorKind::Config);
-        assert!(rejection.to_string().contains("-1"), "{rejection}");
-        for allowed in [OwnerLevel::Fixed(0), OwnerLevel::Fixed(i64::MAX), OwnerLevel::Epoch] {
-            assert!(allowed.check_level().is_ok(), "{allowed:?}");
         }
     }
 }

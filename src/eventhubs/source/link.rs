@@ -17,9 +17,9 @@ use tokio::time::{sleep, timeout};
 use tracing::Instrument;
 
 use super::client::Consumer;
-use super::clients::LinkUse;
 use super::connection::SharedClient;
 use super::connection_health::{ConnectionOutcome, Route};
+use super::connections::LinkUse;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eventhubs::{CLIENT_REQUEST_TIMEOUT, errors};
 use crate::model::PartitionId;
@@ -66,13 +66,19 @@ impl PartitionLink {
         client: Arc<SharedClient<Consumer>>,
         used: LinkUse,
     ) -> Self {
-        let route = Route::Partition(partition.clone());
-        let replaced = client.watch_replacement();
-        Self { open: Some(AttachedLink { receiver, client, route, replaced, _used: used }) }
+        Self {
+            open: Some(AttachedLink {
+                receiver,
+                replaced: client.watch_replacement(),
+                client,
+                route: Route::Partition(partition.clone()),
+                _used: used,
+            }),
+        }
     }
 
-    /// Returns the events in batches of those that are available, up to the limit, until the receiver is closed or the
-    /// link ends. The link is closed before its failure is returned, so that it can be reopened at once.
+    /// Returns the available events in batches, up to the limit, until the receiver is closed or the link ends. The
+    /// link is closed before its failure is returned, so that it can be reopened at once.
     ///
     /// The events of the client are large, and its stream hands on one at a time. A batch is collected where the stream
     /// is polled, because each further stream would move every event several times.
@@ -147,8 +153,7 @@ impl PartitionLink {
 
     /// Closes the link in its own task, because the caller may not wait as long as it takes.
     fn start_closing(&mut self) -> Option<JoinHandle<()>> {
-        let runtime = Handle::try_current().ok()?;
-        Some(runtime.spawn(self.open.take()?.close().in_current_span()))
+        Some(Handle::try_current().ok()?.spawn(self.open.take()?.close().in_current_span()))
     }
 }
 
@@ -159,7 +164,7 @@ enum BatchEnd {
     Failed(EventHubsError),
 }
 
-/// Returns an event with those that are available after it, and what follows them.
+/// Returns an event with the available events after it, and what follows them.
 async fn collect_available(
     mut next: Option<Result<ReceivedEventData, EventHubsError>>,
     events: &mut (impl Stream<Item = Result<ReceivedEventData, EventHubsError>> + Unpin),

@@ -1,12 +1,16 @@
-//! The event source: reads an event hub through the official client, and replaces the client when its connection breaks.
+//! The event source: reads an event hub through the official client, and replaces a client whose connection breaks.
 
+mod builder;
 mod client;
-mod clients;
 pub(super) mod connection;
 pub(super) mod connection_health;
+mod connections;
 mod conversions;
 mod event_source;
 mod link;
+mod owner_level;
 
+pub use builder::EventHubSourceBuilder;
 pub use conversions::trace_context;
-pub use event_source::{EventHubSource, EventHubSourceBuilder, OwnerLevel};
+pub use event_source::EventHubSource;
+pub use owner_level::OwnerLevel;

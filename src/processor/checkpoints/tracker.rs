@@ -37,9 +37,17 @@ pub(crate) struct Tracker {
     /// The last event of the batch in the handler, and of the one before it.
     last_delivered: Option<i64>,
     last_of_batch_before: Option<i64>,
-    /// The events that the handler does not process. Each has the event before it that must be covered first, and its
-    /// offset, if that is known.
-    passed: Vec<(Option<i64>, i64, String)>,
+    passed: Vec<PassedEvent>,
+}
+
+/// An event that the handler does not process.
+#[derive(Debug)]
+struct PassedEvent {
+    number: i64,
+    /// Empty if it is not known.
+    offset: String,
+    /// The event before it that must be covered first.
+    after: Option<i64>,
 }
 
 impl Tracker {
@@ -59,11 +67,13 @@ impl Tracker {
 
     /// Records a batch that goes to the handler. The numbers must ascend.
     pub(crate) fn begin_batch(&mut self, numbers: impl Iterator<Item = i64>) {
-        let reached = self.reached;
         self.last_of_batch_before = self.last_delivered;
-        let last = &mut self.last_delivered;
-        let numbers = numbers.inspect(|number| *last = Some(*number));
-        self.undecided.extend(numbers.filter(|number| Some(*number) > reached));
+        for number in numbers {
+            self.last_delivered = Some(number);
+            if Some(number) > self.reached {
+                self.undecided.push_back(number);
+            }
+        }
     }
 
     /// Records an event of the batch in the handler that the handler does not process. The position advances over it
@@ -71,26 +81,25 @@ impl Tracker {
     pub(crate) fn pass_over(&mut self, number: i64, offset: &str) {
         let in_batch = self.undecided.iter().copied().take_while(|undecided| *undecided < number).last();
         let open = self.open.range(..number).next_back().map(|(open, _)| *open);
-        let before = in_batch.max(open).max(self.last_of_batch_before);
-        self.passed.push((before, number, offset.to_owned()));
+        let after = in_batch.max(open).max(self.last_of_batch_before);
+        self.passed.push(PassedEvent { number, offset: offset.to_owned(), after });
     }
 
     /// Records an event after the last delivered one that the handler does not get. The position advances over it once
     /// it covers all events before.
     pub(crate) fn skip_event(&mut self, number: i64) {
-        let before = self.open.last_key_value().map(|(open, _)| *open);
-        self.passed.push((before.max(self.last_delivered), number, String::new()));
+        let open = self.open.last_key_value().map(|(open, _)| *open);
+        self.passed.push(PassedEvent { number, offset: String::new(), after: open.max(self.last_delivered) });
     }
 
     /// Returns the next position that advances over an event which the handler does not process.
     pub(crate) fn next_passed(&mut self) -> Option<Reached<'static>> {
         loop {
-            let due = self.passed.iter().position(|(before, ..)| self.reached >= *before)?;
-            let (_, number, offset) = self.passed.swap_remove(due);
+            let due = self.passed.iter().position(|passed| self.reached >= passed.after)?;
+            let PassedEvent { number, offset, .. } = self.passed.swap_remove(due);
             // The position may have advanced over the event with a later one.
-            if let Some(reached) = self.request_position(number, &offset) {
-                let offset = Cow::Owned(reached.offset.into_owned());
-                return Some(Reached { sequence_number: reached.sequence_number, offset });
+            if let Some(Reached { sequence_number, offset }) = self.request_position(number, &offset) {
+                return Some(Reached { sequence_number, offset: Cow::Owned(offset.into_owned()) });
             }
         }
     }
@@ -166,7 +175,7 @@ impl Tracker {
         if Some(number) <= self.reached {
             return None;
         }
-        if self.first_blocker().is_some_and(|barrier| barrier <= number) {
+        if self.first_blocker().is_some_and(|blocker| blocker <= number) {
             self.keep_waiting(number, offset);
             return self.release_waiting();
         }
@@ -183,10 +192,10 @@ impl Tracker {
 
     /// Returns the greatest position that no longer waits.
     fn release_waiting(&mut self) -> Option<Reached<'static>> {
-        let barrier = self.first_blocker();
+        let blocker = self.first_blocker();
         let mut last = None;
         while let Some(first) = self.finished.first_entry() {
-            if barrier.is_some_and(|barrier| barrier <= *first.key()) {
+            if blocker.is_some_and(|blocker| blocker <= *first.key()) {
                 break;
             }
             last = Some(first.remove_entry());
@@ -203,8 +212,8 @@ impl Tracker {
             self.finished.remove(&passed);
         }
         let next = self.finished.range(number..).next().map(|(next, _)| *next);
-        let covered = next.is_some_and(|next| self.last_blocker(next).unwrap_or(i64::MIN) <= number);
-        if !covered {
+        // A later position that waits for the same events covers this one.
+        if next.is_none_or(|next| self.last_blocker(next).unwrap_or(i64::MIN) > number) {
             self.finished.insert(number, offset.to_owned());
         }
     }

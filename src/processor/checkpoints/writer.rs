@@ -3,33 +3,34 @@
 //! One task per partition owns the [`Adoption`], so at most one write is in flight. Positions that are requested during
 //! a write go into the next write.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use super::requests::{CheckpointRequester, CheckpointState, PendingCheckpoint, Start, WriterCommand};
+use super::pending::{CheckpointState, Start};
+use super::requests::{CheckpointRequester, WriterCommand};
 use crate::backoff::CountingBackoff;
 use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
-use crate::processor::config::CheckpointPolicy;
 use crate::processor::monitoring::ErrorSummary;
 use crate::processor::monitoring::spans::BatchSpans;
+use crate::processor::policies::CheckpointPolicy;
 use crate::store::{Adoption, CheckpointOutcome, GroupStore};
 use crate::telemetry::{PartitionMetrics, span_failed};
 
-/// The shortest wait before the task repeats a write that failed.
+/// The shortest first wait before the task repeats a write that failed.
 const SHORTEST_FIRST_RETRY: Duration = Duration::from_secs(1);
-
-/// How many request timeouts after the last moment for an attempt at the last checkpoint the attempt ends.
-const LAST_ATTEMPT: u32 = 2;
 /// The longest first wait before the task repeats a write that failed. With a longer interval, one failed write would
 /// double the events that a crash repeats.
 const LONGEST_FIRST_RETRY: Duration = Duration::from_secs(30);
+
+/// How many request timeouts the last attempt at the last checkpoint may take.
+const LAST_ATTEMPT: u32 = 2;
 
 /// Why the writing task ended.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub(crate) enum WritingEnd {
     Fenced { by: Option<OwnerId> },
 }
 
-/// Writes the checkpoints.
+/// The task that writes the checkpoints.
 #[derive(Debug)]
 pub(crate) struct CheckpointWriter {
     store: GroupStore,
@@ -60,28 +61,20 @@ impl CheckpointWriter {
         store: GroupStore,
         adoption: Adoption,
         policy: CheckpointPolicy,
-        (metrics, spans): (PartitionMetrics, BatchSpans),
+        metrics: PartitionMetrics,
+        spans: BatchSpans,
         start: Start,
     ) -> (Self, CheckpointRequester) {
         let (commands, receiver) = mpsc::unbounded_channel();
-        let pending = PendingCheckpoint::new(adoption.record().sequence_number);
-        let max_events = policy.max_events.map(i64::from);
-        let shared = Arc::new(CheckpointState {
-            pending: Mutex::new(pending),
-            advanced: Notify::new(),
-            finished: watch::Sender::default(),
-            failed: watch::Sender::default(),
-            max_events,
-            start,
-        });
-        let writer = CheckpointRequester { shared: Arc::clone(&shared), commands };
+        let shared = Arc::new(CheckpointState::new(adoption.record().sequence_number, policy.max_events, start));
+        let requester = CheckpointRequester { shared: Arc::clone(&shared), commands };
         // Failed writes are repeated no more often than successful ones, so that a storage that throttles does not
         // receive more requests, unless the policy writes rarely.
         let first_wait = policy.interval.unwrap_or_default().clamp(SHORTEST_FIRST_RETRY, LONGEST_FIRST_RETRY);
         let backoff = CountingBackoff::new(first_wait, first_wait.max(store.lease_durations().own / 2));
-        let checkpointer =
+        let writer =
             Self { store, adoption, policy, metrics, spans, shared, commands: receiver, not_before: None, backoff };
-        (checkpointer, writer)
+        (writer, requester)
     }
 
     /// Writes the requested positions when the policy says so, until the task is closed or the partition is fenced.
@@ -94,10 +87,10 @@ impl CheckpointWriter {
                     Some(WriterCommand::Flush(reply)) => Some(reply),
                     Some(WriterCommand::ConfirmOwner(reply)) => {
                         let outcome = self.confirm_owner().await;
-                        match self.report_outcome(outcome, Some(reply)) {
-                            Some(ended) => return ended,
-                            None => continue,
+                        if let Some(ended) = self.report_outcome(outcome, Some(reply)) {
+                            return ended;
                         }
+                        continue;
                     }
                     Some(WriterCommand::RecordHub { created_at, reply }) => {
                         // An error means that the caller no longer waits.
@@ -152,8 +145,8 @@ impl CheckpointWriter {
 
     /// Returns when the policy wants the position that is requested now to be written.
     fn next_due(&self) -> Option<Instant> {
-        let is_behind = self.shared.with_pending(|pending| pending.unwritten_position().is_some());
-        self.policy.interval.filter(|_| is_behind).map(|every| Instant::now() + every)
+        let interval = self.policy.interval?;
+        self.shared.with_pending(|pending| pending.unwritten_position().is_some()).then(|| Instant::now() + interval)
     }
 
     /// Writes the greatest requested position, unless it is written already. Ends by the deadline if there is one.
@@ -166,8 +159,7 @@ impl CheckpointWriter {
         let Some((position, contexts, events)) = requested else { return Ok(CheckpointOutcome::Superseded) };
         let span = self.spans.checkpoint_span(self.adoption.partition(), events, &contexts);
         let timer = self.metrics.time_checkpoint_write();
-        let writing = self.store.checkpoint_by(&mut self.adoption, &position, deadline);
-        let outcome = writing.instrument(span.clone()).await;
+        let outcome = self.store.checkpoint_by(&mut self.adoption, &position, deadline).instrument(span.clone()).await;
         timer.end();
         self.metrics.count_checkpoint_write(outcome_name(&outcome));
         match &outcome {
@@ -188,13 +180,12 @@ impl CheckpointWriter {
 
     /// Reads who owns the partition. Writes nothing.
     async fn confirm_owner(&self) -> Result<CheckpointOutcome> {
-        let seen = self.store.read_ownership(self.adoption.partition()).await?;
-        let this = self.store.identity();
-        let epoch = self.adoption.epoch();
-        if seen.as_ref().is_some_and(|seen| seen.record.is_mine_in(this, epoch)) {
-            return Ok(CheckpointOutcome::Superseded);
+        match self.store.read_ownership(self.adoption.partition()).await? {
+            Some(seen) if seen.record.is_mine_in(self.store.identity(), self.adoption.epoch()) => {
+                Ok(CheckpointOutcome::Superseded)
+            }
+            seen => Ok(CheckpointOutcome::Fenced { by: seen.and_then(|seen| seen.record.owner) }),
         }
-        Ok(CheckpointOutcome::Fenced { by: seen.and_then(|seen| seen.record.owner) })
     }
 
     async fn record_hub(&mut self, created_at: Option<OffsetDateTime>) -> Result<()> {
@@ -202,13 +193,12 @@ impl CheckpointWriter {
         let CheckpointRecord { sequence_number: Some(number), offset, .. } = self.adoption.record().clone() else {
             return Ok(());
         };
-        let position = Position::new(number, offset.unwrap_or_default());
-        self.store.replace_checkpoint(&mut self.adoption, &position).await
+        self.store.replace_checkpoint(&mut self.adoption, &Position::new(number, offset.unwrap_or_default())).await
     }
 
     /// Reports the outcome to the caller, if there is one, and returns why the task ends, if it does. A caller that
-    /// learns that the partition is lost can rely on [`fenced`](PendingCheckpoint::fenced): it may be a handler, whose
-    /// error would otherwise count as its own failure.
+    /// learns that the partition is lost can rely on [`is_fenced`](CheckpointRequester::is_fenced): it may be a
+    /// handler, whose error would otherwise count as its own failure.
     fn report_outcome(
         &self,
         outcome: Result<CheckpointOutcome>,
@@ -216,20 +206,20 @@ impl CheckpointWriter {
     ) -> Option<WritingEnd> {
         let ended = end_after(&outcome);
         self.shared.with_pending(|pending| pending.fenced = ended.is_some());
-        if let Some(reply) = reply {
-            let partition = self.adoption.partition();
-            let result = outcome.and_then(|outcome| match outcome {
-                CheckpointOutcome::Fenced { by } => {
-                    let by = by.as_ref().map_or("none", OwnerId::as_str);
-                    let message =
-                        format!("partition {partition} is no longer owned by this instance (current owner: {by})");
-                    Err(Error::new(ErrorKind::Fenced, message))
-                }
-                CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
-            });
-            // An error means that the caller no longer waits.
-            let _ = reply.send(result);
-        }
+        let Some(reply) = reply else { return ended };
+        let result = outcome.and_then(|outcome| match outcome {
+            CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
+            CheckpointOutcome::Fenced { by } => Err(Error::new(
+                ErrorKind::Fenced,
+                format!(
+                    "partition {} is no longer owned by this instance (current owner: {})",
+                    self.adoption.partition(),
+                    by.as_ref().map_or("none", OwnerId::as_str)
+                ),
+            )),
+        });
+        // An error means that the caller no longer waits.
+        let _ = reply.send(result);
         ended
     }
 }
@@ -244,7 +234,7 @@ fn outcome_name(outcome: &Result<CheckpointOutcome>) -> &'static str {
     }
 }
 
-/// Returns why the task ends after this outcome, if it does: no checkpoint is accepted any more.
+/// Returns why the task ends after this outcome, if it does: no checkpoint is accepted anymore.
 fn end_after(outcome: &Result<CheckpointOutcome>) -> Option<WritingEnd> {
     match outcome {
         Ok(CheckpointOutcome::Fenced { by }) => Some(WritingEnd::Fenced { by: by.clone() }),

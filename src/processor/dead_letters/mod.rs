@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use super::context::PartitionContext;
 use super::handler::{Handler, PartitionStart, UndecodableEvent};
+use super::handler_errors::{DeadLetterError, HandlerError};
 use super::partition::handler_failures::FailureRun;
-use super::shutdown::stop::{DeadLetterError, HandlerError, StopReason};
+use super::shutdown::StopReason;
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::source::Positioned;
-use crate::source::StartPosition;
+use crate::source::{Positioned, StartPosition};
 use crate::telemetry;
+
 pub use policy::DeadLetterPolicy;
 use policy::{Part, split_batch};
 
@@ -82,16 +83,16 @@ where
 /// - *It does not*: the handler gets the events that failed together in smaller calls, with a tenth of the events after
 ///   each failure, until the failing event is alone.
 ///
-/// Each failure restarts the partition, as [`OnFailure`](super::OnFailure) says. Once the event alone has failed as often
-/// and as long as the [policy](DeadLetterPolicy) requires, it is not given to the handler again. The sink stores it after
-/// the events before it were processed, and before the events after it are. So the order of the events is kept, and
-/// neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that is neither
-/// processed nor stored. Tracked events may still be in flight meanwhile.
+/// Each failure restarts the partition, as [`OnFailure`](super::OnFailure) says. Once the event alone has failed as
+/// often and as long as the [policy](DeadLetterPolicy) requires, it is not given to the handler again. The sink stores
+/// it after the events before it were processed, and before the events after it are. So the order of the events is
+/// kept, and neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that
+/// is neither processed nor stored. Tracked events may still be in flight meanwhile.
 ///
 /// It must be the outermost handler: a handler around it must not pass it parts of a batch.
 ///
-/// The owner remembers in memory which events it has moved. If one is redelivered, it is neither given to the handler nor
-/// stored again.
+/// The owner remembers in memory which events it has moved. If one is redelivered, it is neither given to the handler
+/// nor stored again.
 ///
 /// With [`OnUndecodable::Skip`](super::OnUndecodable) the sink also gets what is known of each event that the source
 /// cannot decode, before the event is skipped.
@@ -210,17 +211,19 @@ where
     K: DeadLetterSink<E>,
 {
     async fn handle(&self, mut events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let attempts = &context.control.failures;
-        if attempts.has_moved() {
+        let failures = &context.control.failures;
+        if failures.has_moved() {
             events.retain(|event| {
-                let was_moved = attempts.was_moved(event);
-                if let (true, Some(position)) = (was_moved, event.position()) {
+                if !failures.was_moved(event) {
+                    return true;
+                }
+                if let Some(position) = event.position() {
                     context.checkpoints.pass_over(position.sequence_number, &position.offset);
                 }
-                !was_moved
+                false
             });
         }
-        let failing = attempts.current_failure().filter(|failing| self.policy.isolation || failing.is_named());
+        let failing = failures.current_failure().filter(|failing| self.policy.isolation || failing.is_named());
         let Some(failing) = failing else {
             return if events.is_empty() { Ok(()) } else { self.call_handler(events, &context).await };
         };

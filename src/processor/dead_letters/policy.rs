@@ -9,11 +9,11 @@ use crate::source::Positioned;
 
 /// When a failing event is moved to the dead letters.
 ///
-/// The attempts and the time distinguish an event that can never be processed from an outage, such as that of a database,
-/// in which no event can be processed. They count for one event: the next failing event needs its own. In an outage that
-/// is longer than `min_failing_time`, each partition therefore moves one event in each such period. Choose it longer than
-/// the outages that the handler should survive, or turn `isolation` off, so that only events that the handler names with
-/// an [`EventError`](crate::processor::EventError) are moved.
+/// The attempts and the time distinguish an event that can never be processed from an outage, such as that of a
+/// database, in which no event can be processed. They count for one event: the next failing event needs its own. In an
+/// outage that is longer than `min_failing_time`, each partition therefore moves one event in each such period. Choose
+/// it longer than the outages that the handler should survive, or turn `isolation` off, so that only events that the
+/// handler names with an [`EventError`](crate::processor::EventError) are moved.
 ///
 /// A [permanent](crate::processor::EventError::permanent) error is certain. Its event is moved at the next delivery.
 ///
@@ -26,8 +26,8 @@ pub struct DeadLetterPolicy {
     /// How many attempts must have failed at the event. Default 5. 0 counts as 1.
     #[doc(alias = "max_delivery_count")]
     pub max_attempts: u32,
-    /// How long the attempts must have failed at the event, from the first failure to the last one. Default 60 s, so that a
-    /// restart of a database moves nothing.
+    /// How long the attempts must have failed at the event, from the first failure to the last one. Default 60 s, so
+    /// that a restart of a database moves nothing.
     #[serde(with = "humantime_serde")]
     pub min_failing_time: Duration,
     /// Whether to find the failing event if the failure does not name it. Default true.
@@ -64,8 +64,8 @@ impl DeadLetterPolicy {
 
     /// Returns whether the event at which the partition fails is moved.
     pub(super) fn applies_to(&self, failing: &FailureRun) -> bool {
-        let enough = failing.failures >= self.max_attempts && failing.failing_for() >= self.min_failing_time;
-        failing.is_permanent() || enough
+        failing.is_permanent()
+            || (failing.failures >= self.max_attempts && failing.failing_for() >= self.min_failing_time)
     }
 }
 
@@ -97,14 +97,15 @@ pub(super) fn split_batch<E: Positioned>(mut events: Vec<E>, place: FailurePlace
         }
         FailurePlace::From { first, events: failed } => {
             let start = events.iter().position(|each| each.sequence_number() >= Some(first)).unwrap_or(events.len());
-            let mut rest = events.split_off(start);
+            let mut suspects = events.split_off(start);
             push_events(&mut parts, events);
             let size = failed.div_ceil(NARROWING);
-            while rest.len() > size {
-                let next = rest.split_off(size);
-                push_events(&mut parts, std::mem::replace(&mut rest, next));
+            while suspects.len() > size {
+                let rest = suspects.split_off(size);
+                push_events(&mut parts, suspects);
+                suspects = rest;
             }
-            events = rest;
+            events = suspects;
         }
         FailurePlace::Unknown => {}
     }

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream;
+use futures::{StreamExt, stream};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -15,8 +14,7 @@ use crate::error::Result;
 use crate::model::{OwnerId, PartitionId};
 use crate::processor::handle::ProcessorHandle;
 use crate::processor::shared::{SharedResources, first_wait, shorten_randomly};
-use crate::source::is_of_former_hub;
-use crate::source::{EventSource, Lag, guard_request};
+use crate::source::{EventSource, Lag, guard_request, is_of_former_hub};
 use crate::telemetry::metrics::SAMPLE_EVERY;
 use crate::telemetry::{self, GroupMetrics, PartitionGauges};
 
@@ -34,8 +32,8 @@ pub(crate) async fn sample_gauges(
     unowned: watch::Receiver<UnownedPartitions>,
 ) {
     let snapshots = handle.snapshots();
-    let owner = snapshots.borrow().owner.clone();
-    let mut gauges = Gauges { metrics, owner, running: BTreeSet::new(), unowned: BTreeSet::new() };
+    let mut gauges =
+        Gauges { metrics, owner: snapshots.borrow().owner.clone(), running: BTreeSet::new(), unowned: BTreeSet::new() };
     loop {
         let snapshot = snapshots.borrow();
         let without_owner: BTreeSet<_> = snapshot.unowned().collect();
@@ -71,14 +69,14 @@ impl Gauges {
             }
         }
         for status in partitions {
+            self.metrics.set_in_flight(&status.partition, status.in_flight);
+            self.metrics.set_owner_info(&status.partition, &self.owner, true);
             let gauges = PartitionGauges {
                 lag: status.lag.events,
                 behind: status.behind,
                 checkpoint: status.checkpoint,
                 last_enqueued: status.last_enqueued,
             };
-            self.metrics.set_in_flight(&status.partition, status.in_flight);
-            self.metrics.set_owner_info(&status.partition, &self.owner, true);
             self.metrics.set_progress(&status.partition, &gauges);
         }
         for (partition, gauges) in &unowned {
@@ -103,8 +101,8 @@ impl Drop for Gauges {
     }
 }
 
-/// Reads the partitions that no instance owns, once per period, or slightly sooner, as long as the task runs. Most of the
-/// time it has nothing to read.
+/// Reads the partitions that no instance owns, once per period, or slightly sooner, as long as the task runs. Most of
+/// the time it has nothing to read.
 pub(crate) async fn watch_unowned<S: EventSource, H: Send + Sync + 'static>(
     shared: Arc<SharedResources<S, H>>,
     handle: ProcessorHandle,
@@ -145,11 +143,14 @@ async fn read_unowned<S: EventSource, H>(
     since: &BTreeMap<PartitionId, Instant>,
 ) -> Result<UnownedPartitions> {
     let checkpoints = shared.store.list_checkpoints().await?.records;
-    let reads = stream::iter(partitions.clone()).map(|partition| async move {
-        let properties = guard_request(shared.source.partition_properties(&partition)).await;
-        (partition, properties)
-    });
-    let read: Vec<_> = reads.buffer_unordered(AT_ONCE).collect().await;
+    let read: Vec<_> = stream::iter(partitions.clone())
+        .map(|partition| async move {
+            let properties = guard_request(shared.source.partition_properties(&partition)).await;
+            (partition, properties)
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
     let mut unowned = UnownedPartitions::new();
     for (partition, properties) in read {
         let properties = match properties {
@@ -160,15 +161,21 @@ async fn read_unowned<S: EventSource, H>(
             }
         };
         let created_at = shared.hub_creation.creation_time();
-        let seen = checkpoints.iter().find(|seen| seen.partition == partition);
-        let valid = seen.filter(|seen| !is_of_former_hub(&seen.record_with_time(), created_at));
-        let checkpoint = valid.and_then(|seen| seen.record.sequence_number);
+        let checkpoint = checkpoints
+            .iter()
+            .find(|seen| seen.partition == partition)
+            .filter(|seen| !is_of_former_hub(&seen.record_with_time(), created_at))
+            .and_then(|seen| seen.record.sequence_number);
         let lag = Lag::between(checkpoint, Some(&properties), Duration::ZERO, Duration::MAX).events;
-        let last_enqueued = properties.last_enqueued().map(|last| last.sequence_number);
         // An event may have waited for longer; a receiver would be needed to know.
         let waiting = since.get(&partition).map(Instant::elapsed);
-        let behind = if lag == Some(0) { Some(Duration::ZERO) } else { waiting };
-        unowned.insert(partition, PartitionGauges { lag, behind, checkpoint, last_enqueued });
+        let gauges = PartitionGauges {
+            lag,
+            behind: if lag == Some(0) { Some(Duration::ZERO) } else { waiting },
+            checkpoint,
+            last_enqueued: properties.last_enqueued().map(|last| last.sequence_number),
+        };
+        unowned.insert(partition, gauges);
     }
     Ok(unowned)
 }

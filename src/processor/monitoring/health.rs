@@ -46,8 +46,8 @@ pub enum HealthIssue {
         #[serde(serialize_with = "crate::util::serialize_seconds")]
         failing_for: Duration,
     },
-    /// The heartbeat of this instance could not be written for longer than the lease duration. This instance renews each of
-    /// its leases individually meanwhile, and the others do not count it while it owns nothing.
+    /// The heartbeat of this instance could not be written for longer than the lease duration. This instance renews
+    /// each of its leases individually meanwhile, and the others do not count it while it owns nothing.
     HeartbeatFailing {
         /// How long it has been failing.
         #[serde(serialize_with = "crate::util::serialize_seconds")]
@@ -55,8 +55,8 @@ pub enum HealthIssue {
         /// The last error.
         error: ErrorSummary,
     },
-    /// This instance, whose leases are live, could not look for live owners in the other case of the blob names for longer
-    /// than the lease duration. It claims no partition meanwhile: another instance may own the same ones.
+    /// This instance, whose leases are live, could not look for live owners in the other case of the blob names for
+    /// longer than the lease duration. It claims no partition meanwhile: another instance may own the same ones.
     CaseCheckFailing {
         /// How long it has been failing.
         #[serde(serialize_with = "crate::util::serialize_seconds")]
@@ -82,8 +82,8 @@ pub enum HealthIssue {
         #[serde(serialize_with = "crate::util::serialize_seconds")]
         stalled_for: Duration,
     },
-    /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished for longer
-    /// than `stall_timeout`.
+    /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished
+    /// for longer than `stall_timeout`.
     InFlightFull {
         /// The partition.
         partition: PartitionId,
@@ -125,8 +125,8 @@ pub enum HealthIssue {
         /// The last error.
         error: ErrorSummary,
     },
-    /// A [`TrackedEvent`](crate::processor::TrackedEvent) was dropped unfinished. The checkpoint stays before its event until the
-    /// partition restarts; then this event and all later ones are redelivered.
+    /// A [`TrackedEvent`](crate::processor::TrackedEvent) was dropped unfinished. The checkpoint stays before its event
+    /// until the partition restarts; then this event and all later ones are redelivered.
     CheckpointHeld {
         /// The partition.
         partition: PartitionId,
@@ -177,17 +177,19 @@ pub(crate) fn assess_health(inputs: &HealthInputs<'_>) -> Health {
     let mut issues = Vec::new();
     issues
         .extend(inputs.storage_unavailable.map(|unavailable_for| HealthIssue::StorageUnavailable { unavailable_for }));
-    let failing_for = inputs.cycles_failing.filter(|_| !inputs.ending);
-    issues.extend(failing_for.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
-    issues.extend(storage_failures(inputs).filter(|_| !inputs.ending));
+    if !inputs.ending {
+        issues.extend(inputs.cycles_failing.map(|failing_for| HealthIssue::CyclesFailing { failing_for }));
+        issues.extend(storage_failures(inputs));
+    }
     issues.extend(inputs.snapshot.stalled.runtime.then_some(HealthIssue::RuntimeStalled));
     for ObservedPartition { status, checkpoint_failure, held } in inputs.partitions {
         let partition = &status.partition;
         issues.extend(partition_issue(status, inputs.liveness));
-        issues.extend(checkpoint_failure.clone().map(|error| {
-            let partition = partition.clone();
-            HealthIssue::CheckpointFailing { partition, error }
-        }));
+        issues.extend(
+            checkpoint_failure
+                .clone()
+                .map(|error| HealthIssue::CheckpointFailing { partition: partition.clone(), error }),
+        );
         issues.extend(held.map(|held| HealthIssue::CheckpointHeld {
             partition: partition.clone(),
             held_for: held.held_for,
@@ -196,8 +198,9 @@ pub(crate) fn assess_health(inputs: &HealthInputs<'_>) -> Health {
             finished_after: held.finished_after,
         }));
     }
-    let away = inputs.snapshot.away().into_iter();
-    issues.extend(away.map(|(owner, partitions)| HealthIssue::OwnerAway { owner, partitions }));
+    for (owner, partitions) in inputs.snapshot.away() {
+        issues.push(HealthIssue::OwnerAway { owner, partitions });
+    }
     let unclaimed = inputs.snapshot.unclaimed_due_to_limit;
     issues.extend((unclaimed > 0).then_some(HealthIssue::Unclaimed { partitions: unclaimed }));
     Health { ready: inputs.snapshot.cycles > 0 && !inputs.ending, issues }

@@ -3,6 +3,7 @@
 #[cfg(feature = "metrics")]
 pub(in crate::processor) mod gauges;
 pub(in crate::processor) mod health;
+pub(in crate::processor) mod progress;
 pub(in crate::processor) mod spans;
 pub(in crate::processor) mod status;
 

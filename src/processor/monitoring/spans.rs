@@ -8,9 +8,8 @@ use std::sync::Arc;
 use tracing::Span;
 
 use crate::model::PartitionId;
-use crate::processor::partition::handler_call::panic_error;
-use crate::source::Positioned;
-use crate::source::TraceContext;
+use crate::processor::handler_errors::panic_error;
+use crate::source::{Positioned, TraceContext};
 use crate::telemetry::{self, Spans};
 
 /// How many distinct trace contexts a span gets: the default limit of links in OpenTelemetry.
@@ -53,8 +52,8 @@ impl BatchSpans {
         Self { spans, hook, streams }
     }
 
-    /// Creates the span of a batch for its handler, and returns the trace contexts with the numbers of their events, for
-    /// the checkpoint. A stream has no handler: its span ends at once.
+    /// Creates the span of a batch for its handler, and returns the trace contexts with the numbers of their events,
+    /// for the checkpoint. A stream has no handler: its span ends at once.
     pub(crate) fn batch_span<E: Positioned>(
         &self,
         partition: &PartitionId,
@@ -100,8 +99,8 @@ fn call_hook<'a>(
     contexts: impl Iterator<Item = &'a TraceContext>,
 ) {
     let mut seen = HashSet::new();
-    let contexts = contexts.filter(|context| seen.insert(&context.traceparent));
-    let contexts: Vec<_> = contexts.take(MAX_CONTEXTS).cloned().collect();
+    let contexts: Vec<_> =
+        contexts.filter(|context| seen.insert(&context.traceparent)).take(MAX_CONTEXTS).cloned().collect();
     let events = SpanEvents { count, contexts: &contexts };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(span, events))) {
         telemetry::callback_panicked(partition, "span hook", &panic_error("the span hook", &*panic));
@@ -123,8 +122,7 @@ impl TracedEvents {
 
     /// Returns the contexts of the events up to this one.
     pub(crate) fn contexts_until(&self, sequence_number: i64) -> Vec<TraceContext> {
-        let passed = self.0.iter().take_while(|(number, _)| *number <= sequence_number);
-        passed.map(|(_, context)| context.clone()).collect()
+        self.0.iter().take_while(|(number, _)| *number <= sequence_number).map(|(_, context)| context.clone()).collect()
     }
 
     /// Removes the events up to this one.

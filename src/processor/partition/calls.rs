@@ -9,21 +9,19 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{Instrument, Span};
 
-use super::handler_call::{Call, CallOutcome, HANDLER, panic_error, timeout_error};
+use super::control::Control;
+use super::handler_call::{Call, CallOutcome};
 use super::machine::StepOutcome;
 use super::restart_backoff::RestartBackoff;
 use super::task::{PartitionSession, PartitionTask};
-use crate::error::Error;
-use crate::error::cause_of;
+use crate::error::{Error, cause_of};
 use crate::model::CheckpointRecord;
 use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::processor::handler::{Handler, PartitionStart};
+use crate::processor::handler_errors::{HANDLER, HandlerError, NotTaken, panic_error, timeout_error};
 use crate::processor::shared::SharedResources;
-use crate::processor::shutdown::stop::{HandlerError, NotTaken, StopReason};
-use crate::processor::shutdown::{stop_limit, stopping_time};
-use crate::source::CLOSE_LIMIT;
-use crate::source::Positioned;
-use crate::source::{EventSource, StartPosition};
+use crate::processor::shutdown::{StopReason, stop_limit, stopping_time};
+use crate::source::{CLOSE_LIMIT, EventSource, Positioned, StartPosition};
 use crate::telemetry::{self, span_failed};
 
 /// What is recorded of a batch that the handler accepts.
@@ -48,17 +46,21 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         // The call is inside the future because it may panic before it returns one.
         let choosing = async { self.shared.handler.start_position(start).await };
-        let chosen = self.control.call_limit.run_call("`start_position`", choosing).await.and_then(|chosen| {
-            chosen.as_ref().map_or(Ok(()), |start| start.check_time("the result of `start_position`"))?;
-            Ok(chosen)
-        });
-        chosen.map_err(|error| StepOutcome::HandlerFailed(Arc::new(error)))
+        let chosen = self.control.call_limit.run_call("`start_position`", choosing).await;
+        chosen
+            .and_then(|chosen| {
+                if let Some(start) = &chosen {
+                    start.check_time("the result of `start_position`")?;
+                }
+                Ok(chosen)
+            })
+            .map_err(|error| StepOutcome::HandlerFailed(Arc::new(error)))
     }
 
     /// Calls `started`, and waits for it without a limit. Once the partition is requested to stop, the call has the
     /// drain timeout.
     pub(super) async fn call_started(&self, session: &mut PartitionSession<S::Event>) -> StepOutcome {
-        telemetry::partition_started(&self.control.partition, &session.delivered.next_position());
+        telemetry::partition_started(&self.control.partition, &session.continuity.delivered.next_position());
         let context = session.context.clone();
         // The call is inside the future because it may panic before it returns one.
         let mut starting = Call::new(async { self.shared.handler.started(context).await });
@@ -99,35 +101,45 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 return StepOutcome::HandlerFailed(record_failed_call(span, timeout_error(HANDLER, "handler", timeout)));
             }
         };
-        let drained_by = Instant::now() + self.shared.drain_timeout;
-        session.drained_by = Some(drained_by);
-        let Ok(handled) = timeout_at(drained_by, &mut handling).await else {
-            let batch = self.control.progress.take_batch();
-            telemetry::drain_timed_out(&self.control.partition, batch, self.shared.drain_timeout);
-            self.control.progress.record_abort();
-            self.report_failure(&record_failed_call(span, timeout_error(HANDLER, "drain", self.shared.drain_timeout)));
-            return StepOutcome::Stop(reason);
-        };
-        match handled.into_result(HANDLER) {
-            Ok(()) => self.record_handled(&accepted, session),
-            Err(error) if cause_of::<NotTaken>(&error).is_some() => {}
-            Err(error) => self.report_drain_failure(&record_failed_call(span, error), session),
-        }
+        self.drain_call(&mut handling, &accepted, session, span).await;
         StepOutcome::Stop(reason)
+    }
+
+    /// Waits until the handler has finished its batch although the partition stops. It has the drain timeout.
+    async fn drain_call(
+        &self,
+        handling: &mut Call<impl Future<Output = Result<(), HandlerError>>>,
+        accepted: &AcceptedBatch,
+        session: &mut PartitionSession<S::Event>,
+        span: &Span,
+    ) {
+        let drain_timeout = self.shared.drain_timeout;
+        let drained_by = *session.drained_by.insert(Instant::now() + drain_timeout);
+        match timeout_at(drained_by, handling).await.map(|handled| handled.into_result(HANDLER)) {
+            Ok(Ok(())) => self.record_handled(accepted, session),
+            Ok(Err(error)) if cause_of::<NotTaken>(&error).is_some() => {}
+            Ok(Err(error)) => self.report_drain_failure(&record_failed_call(span, error), session),
+            Err(_) => {
+                let Control { partition, progress, .. } = &*self.control;
+                telemetry::drain_timed_out(partition, progress.take_batch(), drain_timeout);
+                progress.record_abort();
+                self.report_failure(&record_failed_call(span, timeout_error(HANDLER, "drain", drain_timeout)));
+            }
+        }
     }
 
     /// Calls the handler's `failed`. A panic of that call changes nothing else.
     pub(super) fn report_failure(&self, error: &Error) {
-        let reported = catch_unwind(AssertUnwindSafe(|| self.shared.handler.failed(&self.control.partition, error)));
-        if let Err(panic) = reported {
-            telemetry::callback_panicked(&self.control.partition, "failed", &panic_error(HANDLER, &*panic));
+        let partition = &self.control.partition;
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.shared.handler.failed(partition, error))) {
+            telemetry::callback_panicked(partition, "failed", &panic_error(HANDLER, &*panic));
         }
     }
 
     /// Handles a failure of a partition that stops anyway.
     fn report_drain_failure(&self, error: &Arc<Error>, session: &PartitionSession<S::Event>) {
         self.control.progress.record_failure(error);
-        self.control.progress.record_batch_failure(session.delivered.last_delivered());
+        self.control.progress.record_batch_failure(session.continuity.delivered.last_delivered());
         self.control.metrics.count_handler_failure();
         telemetry::handler_failed_while_draining(&self.control.partition, self.control.progress.take_batch(), error);
         self.report_failure(error);
@@ -142,23 +154,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         session: &mut PartitionSession<S::Event>,
         span: &Span,
     ) -> StepOutcome {
-        let failure = match handled.into_result(HANDLER) {
-            Ok(()) => {
-                self.record_handled(accepted, session);
-                return StepOutcome::Done;
-            }
-            Err(failure) => failure,
+        let Err(failure) = handled.into_result(HANDLER) else {
+            self.record_handled(accepted, session);
+            return StepOutcome::Done;
         };
-        // The writing task ends right after it has set this.
-        let is_lost = session.writer.shared.with_pending(|pending| pending.fenced);
-        if is_lost || cause_of::<NotTaken>(&failure).is_some() {
+        // The writing task ends right after it was fenced.
+        if session.checkpoints.is_fenced() || cause_of::<NotTaken>(&failure).is_some() {
             return StepOutcome::Stop(self.wait_for_stop_or_fence(&mut session.writing).await);
         }
         StepOutcome::HandlerFailed(record_failed_call(span, failure))
     }
 
     fn record_handled(&self, accepted: &AcceptedBatch, session: &PartitionSession<S::Event>) {
-        session.writer.end_batch();
+        session.checkpoints.end_batch();
         self.control.progress.record_handled(accepted.last, accepted.enqueued_at.map(|time| self.age_of(time)));
         self.control.metrics.count_handled(accepted.events);
     }
@@ -169,8 +177,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         session: Option<&PartitionSession<S::Event>>,
         backoff: &mut RestartBackoff,
     ) {
-        backoff.record_finished(session.and_then(|session| session.writer.last_reached()));
-        self.control.progress.record_batch_failure(session.and_then(|session| session.delivered.last_delivered()));
+        backoff.record_finished(session.and_then(|session| session.checkpoints.last_reached()));
+        self.control
+            .progress
+            .record_batch_failure(session.and_then(|session| session.continuity.delivered.last_delivered()));
     }
 
     /// Returns how long ago an event was enqueued.
@@ -180,36 +190,36 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Waits for the events in flight, calls `stopped`, and writes the last checkpoint.
     pub(super) async fn stop_session(&self, mut session: PartitionSession<S::Event>, reason: StopReason) {
-        let checkpoints_count = !matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced);
+        let is_lost = matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced);
+        let has_failed = matches!(reason, StopReason::Failed { .. });
         session.over.send_replace(true);
         self.close_link(&mut session).await;
-        let failed = matches!(reason, StopReason::Failed { .. });
-        if checkpoints_count && !failed {
-            self.finish_in_flight(&session.writer, session.drained_by).await;
+        if !is_lost && !has_failed {
+            self.finish_in_flight(&session.checkpoints, session.drained_by).await;
         }
-        if !failed && let Some(error) = session.writer.wait_for_failure().now_or_never() {
+        if !has_failed && let Some(error) = session.checkpoints.wait_for_failure().now_or_never() {
             self.report_drain_failure(&error, &session);
         }
         let context = session.context.clone();
         // The call is inside the future because it may panic before it returns one.
         let stopping = Call::new(async { self.shared.handler.stopped(context, reason).await });
         self.report_callback_end("stopped", timeout(self.shared.drain_timeout, stopping).await.ok());
-        session.writer.close(checkpoints_count.then(|| self.last_checkpoint_by(failed)));
+        session.checkpoints.close((!is_lost).then(|| self.last_checkpoint_by(has_failed)));
         session.writing.join_all().await;
-        let uncheckpointed = checkpoints_count && session.writer.is_behind();
-        let held_back = checkpoints_count && session.writer.is_held_back();
+        let uncheckpointed = !is_lost && session.checkpoints.is_behind();
+        let held_back = !is_lost && session.checkpoints.is_held_back();
         self.control.progress.record_stop(uncheckpointed, held_back);
     }
 
     /// Returns until when attempts at the last checkpoint begin. The last one ends two request timeouts later, which is
     /// one request timeout before the balancer releases the partition without the checkpoint, or before the end of the
     /// shutdown.
-    fn last_checkpoint_by(&self, failed: bool) -> Instant {
+    fn last_checkpoint_by(&self, has_failed: bool) -> Instant {
         let SharedResources { store, drain_timeout, .. } = &*self.shared;
         let request = store.request_timeout();
         match self.control.stop_request() {
             Some((StopReason::Released { .. }, requested_at)) => requested_at + stopping_time(*drain_timeout) + request,
-            Some((_, requested_at)) if !failed => {
+            Some((_, requested_at)) if !has_failed => {
                 requested_at + stop_limit(*drain_timeout, store).saturating_sub(3 * request)
             }
             // The next start of the partition needs the storage, too.
@@ -223,13 +233,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    async fn finish_in_flight(&self, writer: &CheckpointRequester, drained_by: Option<Instant>) {
+    /// Waits until the events in flight are finished. They have what the last batch has left of the drain timeout.
+    async fn finish_in_flight(&self, checkpoints: &CheckpointRequester, drained_by: Option<Instant>) {
         let drained_by = drained_by.unwrap_or_else(|| Instant::now() + self.shared.drain_timeout);
         tokio::select! {
             biased;
-            () = writer.wait_for_tokens(|writer| writer.count_unfinished() == 0) => {}
+            () = checkpoints.wait_for_tokens(|checkpoints| checkpoints.count_unfinished() == 0) => {}
             () = sleep_until(drained_by) => {
-                telemetry::events_left_in_flight(&self.control.partition, writer.count_unfinished());
+                telemetry::events_left_in_flight(&self.control.partition, checkpoints.count_unfinished());
                 self.control.progress.record_abort();
             }
         }

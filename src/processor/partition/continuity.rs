@@ -1,16 +1,77 @@
 //! Determines which events of a partition are new, and whether reading continues where it should: after the last
 //! delivered event, and after a checkpoint that was not compared with the partition yet.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
-use super::stall_detector::OLDEST_REPORT;
+use super::stall_detector::{OLDEST_REPORT, StallDetector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CheckpointRecord;
 use crate::processor::start::invalid::{InvalidReason, invalid_reason};
-use crate::source::Positioned;
-use crate::source::StartPosition;
 use crate::source::offset_format::BEFORE_EVERYTHING;
 use crate::source::properties::PartitionProperties;
+use crate::source::{Positioned, StartPosition};
+
+/// What one start of the handler knows about its reading, which decides what may reach the handler: which events are
+/// new, whether the link delivers all events, and whether the checkpoint is valid after which reading began.
+#[derive(Debug)]
+pub(super) struct Continuity {
+    pub(super) delivered: DeliveryProgress,
+    pub(super) stall_detector: StallDetector,
+    /// The recorded position, if reading began before it was compared with the partition.
+    pub(super) unvalidated: Unvalidated,
+}
+
+impl Continuity {
+    /// Creates the state of a start at this position. A link counts as stalled by two lag checks in a row.
+    pub(super) fn new(from: StartPosition, unvalidated: Unvalidated, lag_check_interval: Option<Duration>) -> Self {
+        // Jitter brings a lag check forward by up to a quarter of the interval.
+        let stall_timeout = lag_check_interval.map_or(Duration::MAX, |interval| interval / 4 * 3);
+        Self { delivered: DeliveryProgress::new(from), stall_detector: StallDetector::new(stall_timeout), unvalidated }
+    }
+
+    /// Records that a link was opened at [`next_position`](DeliveryProgress::next_position).
+    pub(super) fn record_opening(&mut self) {
+        self.stall_detector.record_opening(&self.delivered.next_position());
+        self.delivered.record_opening();
+    }
+
+    /// Checks that the link has not restarted. Otherwise the processor must read no more from it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::EventSource`] if it has.
+    pub(super) fn check_restart(&self) -> Result<()> {
+        match self.delivered.link_restart() {
+            Some(LinkRestart { received, after }) => Err(Error::new(
+                ErrorKind::EventSource,
+                format!("the link restarted: event {received} arrived after event {after}"),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Records that the processor waits on the receiver, and the last event that waits until its batch is full. Returns
+    /// whether this event has arrived since the last call.
+    pub(super) fn record_waiting<E: Positioned>(&mut self, gathered: Option<&E>) -> bool {
+        self.stall_detector.start_waiting();
+        gathered.is_some_and(|last| self.stall_detector.record_gathered(last.sequence_number()))
+    }
+
+    /// Removes the events of a batch that must not reach the handler, and records the batch. Returns how many events
+    /// were removed.
+    pub(super) fn admit<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {
+        // Old events that arrive through a link whose numbers increase show that the link works: they come to an end.
+        self.stall_detector.record_received(batch.last().and_then(E::sequence_number));
+        let removed = self.delivered.keep_new(batch);
+        if !batch.is_empty() {
+            // Events arrive after the checkpoint, so it is valid.
+            self.unvalidated.record = None;
+        }
+        removed
+    }
+}
 
 /// How far a partition was delivered since its handler started. Events that arrive twice are dropped.
 ///
@@ -126,11 +187,9 @@ impl DeliveryProgress {
         }
         batch.retain(|event| {
             let number = event.sequence_number();
-            let new = number.is_none() || number > self.last;
-            if new {
-                self.last = number.or(self.last);
-            }
-            new
+            let is_new = number.is_none() || number > self.last;
+            self.last = self.last.max(number);
+            is_new
         });
         total - batch.len()
     }
@@ -168,11 +227,6 @@ pub(super) struct Unvalidated {
 impl Unvalidated {
     pub(super) fn new(record: CheckpointRecord) -> Self {
         Self { record: Some(record), ..Self::default() }
-    }
-
-    /// Records that events arrive after the checkpoint.
-    pub(super) fn confirm_start(&mut self) {
-        self.record = None;
     }
 
     /// Returns whether the checkpoint is known to be invalid.

@@ -1,41 +1,24 @@
-//! Passes batches to the handler. At an event that the source cannot decode, the partition fails or skips it.
-
-use std::sync::Arc;
+//! Passes the new events of a link to the handler, batch by batch.
 
 use tokio::task::consume_budget;
 use tokio::time::sleep;
 
-use super::continuity::{DeliveryProgress, Gap, LinkRestart, Unvalidated};
+use super::continuity::{Continuity, Gap};
+use super::control::Control;
 use super::machine::StepOutcome;
 use super::restart_backoff::RestartBackoff;
-use super::stall_detector::{LinkState, StallDetector};
+use super::stall_detector::LinkState;
 use super::takeover::RECHECK_WAITS;
 use super::task::{PartitionSession, PartitionTask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::checkpoints::requests::CheckpointRequester;
-use crate::processor::config::OnUndecodable;
-use crate::processor::handler::{Handler, UndecodableEvent};
-use crate::processor::monitoring::status::PartitionPhase;
-use crate::processor::shutdown::stop::{explain_undecodable, skip_refusal};
-use crate::source::Positioned;
+use crate::processor::handler::Handler;
+use crate::processor::monitoring::progress::PartitionPhase;
 use crate::source::batch::BatchLimits;
 use crate::source::properties::{PartitionProperties, Undelivered};
 use crate::source::receiver::EventReceiver;
-use crate::source::undecodable_number;
-use crate::source::{EventSource, StartPosition};
+use crate::source::{EventSource, Positioned};
 use crate::telemetry;
-
-/// What has come of the wait for the next batch.
-enum NextBatch<E> {
-    /// New events, at least one.
-    Events(Vec<E>),
-    /// The link has not failed, but must be opened again.
-    Reopen,
-    LinkFailed(Error),
-    /// The partition stops or starts again: as requested, because a tracked event failed, or because the event hub was
-    /// recreated.
-    Interrupted(StepOutcome),
-}
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Delivers batches until the link fails, the handler fails, or the partition is requested to stop. Then closes the
@@ -46,26 +29,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         backoff: &mut RestartBackoff,
     ) -> StepOutcome {
         let Some(mut link) = session.link.take() else {
-            return StepOutcome::Failed(Arc::new(Error::new(
-                ErrorKind::Internal,
-                "internal error: the partition has no link",
-            )));
+            return Error::new(ErrorKind::Internal, "internal error: the partition has no link").into();
         };
-        let mut accepted = false;
+        let mut has_accepted = false;
         let outcome = loop {
             let batch = match self.next_batch(&mut link.receiver, session).await {
-                NextBatch::Events(batch) => batch,
-                NextBatch::Reopen => break StepOutcome::Reopen,
-                NextBatch::LinkFailed(error) if error.kind() == ErrorKind::Undecodable => {
-                    break self.handle_undecodable(error, session).await;
-                }
-                NextBatch::LinkFailed(error) => break self.link_failed(error, session).await,
-                NextBatch::Interrupted(outcome) => break outcome,
+                Ok(batch) => batch,
+                Err(outcome) => break outcome,
             };
             match self.deliver_batch(batch, &mut link.receiver, session, backoff).await {
                 // A source and a handler that are always ready must not keep other tasks from running.
                 StepOutcome::Done => {
-                    accepted = true;
+                    has_accepted = true;
                     consume_budget().await;
                 }
                 other => break other,
@@ -76,7 +51,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.record_batch_failure(Some(session), backoff);
                 self.control.failures.record_failure(error);
             }
-            StepOutcome::Failed(_) if accepted => backoff.record_link_delivery(),
+            // The link has made progress, also while an earlier event is tracked and not finished.
+            StepOutcome::Failed(_) if has_accepted => backoff.record_progress(),
             _ => {}
         }
         backoff.record_link_time(link.opened_at.elapsed());
@@ -85,117 +61,69 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         outcome
     }
 
-    async fn deliver_batch(
-        &self,
-        batch: Vec<S::Event>,
-        receiver: &mut EventReceiver<S::Event>,
-        session: &mut PartitionSession<S::Event>,
-        backoff: &mut RestartBackoff,
-    ) -> StepOutcome {
-        let Some(last) = batch.last().map(S::Event::sequence_number) else { return StepOutcome::Done };
-        let first = batch.first().and_then(S::Event::sequence_number);
-        let enqueued_at = batch.first().and_then(S::Event::enqueued_at);
-        self.control.progress.record_batch(first.zip(last), enqueued_at.map(|time| self.age_of(time)));
-        if let Some(reached) = session.writer.last_reached() {
-            self.control.failures.forget_up_to(Some(reached));
-        }
-        self.control.failures.record_call(first, batch.len());
-        let (span, contexts) = self.shared.spans.batch_span(&self.control.partition, &batch);
-        session.writer.begin_batch(batch.iter().filter_map(S::Event::sequence_number), contexts);
-        let handling = self.control.metrics.time_handler();
-        let outcome = tokio::select! {
-            biased;
-            outcome = self.call_handler(batch, session, &span) => outcome,
-            never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
-        };
-        handling.end();
-        if let StepOutcome::Done = outcome {
-            // Tokens may fail again, so only events that are not open count.
-            if backoff.last_handled().and_then(|event| session.writer.waits_for(event)).is_none() {
-                backoff.record_handled(last);
-            }
-            let failing = self.control.failures.current_failure().and_then(|failing| failing.place.first_event());
-            if failing.and_then(|event| session.writer.waits_for(event)).is_none() {
-                self.control.failures.forget_up_to(last);
-            }
-        }
-        outcome
-    }
-
-    /// Waits for new events, unless the partition stops or fails meanwhile.
+    /// Waits for new events, at least one, unless the link or the partition ends before.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,
         session: &mut PartitionSession<S::Event>,
-    ) -> NextBatch<S::Event> {
-        let PartitionSession { writer, writing, stall_detector, unvalidated, delivered, hub_created_at, .. } = session;
-        tokio::select! {
+    ) -> Result<Vec<S::Event>, StepOutcome> {
+        let PartitionSession { checkpoints, writing, continuity, hub_created_at, .. } = session;
+        let gathered = tokio::select! {
             biased;
-            reason = self.wait_for_stop_or_fence(writing) => NextBatch::Interrupted(StepOutcome::Stop(reason)),
-            error = writer.wait_for_failure() => NextBatch::Interrupted(StepOutcome::HandlerFailed(error)),
-            error = self.shared.hub_creation.wait_for_recreation(*hub_created_at) => NextBatch::Interrupted(error.into()),
-            batch = self.gather_new_events(receiver, writer, delivered, stall_detector, unvalidated) => {
-                batch.unwrap_or_else(NextBatch::LinkFailed)
-            }
+            reason = self.wait_for_stop_or_fence(writing) => return Err(StepOutcome::Stop(reason)),
+            error = checkpoints.wait_for_failure() => return Err(StepOutcome::HandlerFailed(error)),
+            error = self.shared.hub_creation.wait_for_recreation(*hub_created_at) => return Err(error.into()),
+            gathered = self.gather_new_events(receiver, checkpoints, continuity) => gathered,
+        };
+        match gathered {
+            Ok(Some(batch)) => Ok(batch),
+            Ok(None) => Err(StepOutcome::Reopen),
+            Err(error) if error.kind() == ErrorKind::Undecodable => Err(self.handle_undecodable(error, session).await),
+            Err(error) => Err(self.link_failed(error, session).await),
         }
     }
 
-    /// Waits for new events, while it checks that the link delivers all events.
+    /// Waits for new events, while it checks that the link delivers all events. Returns `None` if the link has not
+    /// failed, but must be opened again.
     async fn gather_new_events(
         &self,
         receiver: &mut EventReceiver<S::Event>,
-        writer: &CheckpointRequester,
-        delivered: &mut DeliveryProgress,
-        stall_detector: &mut StallDetector,
-        unvalidated: &mut Unvalidated,
-    ) -> Result<NextBatch<S::Event>> {
+        checkpoints: &CheckpointRequester,
+        continuity: &mut Continuity,
+    ) -> Result<Option<Vec<S::Event>>> {
         loop {
-            if let Some(LinkRestart { received, after }) = delivered.link_restart() {
-                let message = format!("the link restarted: event {received} arrived after event {after}");
-                return Err(Error::new(ErrorKind::EventSource, message));
-            }
-            self.read_ahead_until_open(receiver, writer).await;
-            stall_detector.start_waiting();
+            continuity.check_restart()?;
+            self.read_ahead_until_open(receiver, checkpoints).await;
             self.shared.loads.add(&self.control.partition, std::mem::take(&mut receiver.gathered.received));
-            if let Some(last) = receiver.gathered.events.last()
-                && stall_detector.record_gathered(last.sequence_number())
-            {
+            if continuity.record_waiting(receiver.gathered.events.last()) {
                 self.control.progress.set_link_stalled(false);
             }
-            let limits = self.batch_limits(writer.in_flight());
+            let limits = self.batch_limits(checkpoints.in_flight());
             let mut lag_checks = self.control.properties.subscribe();
             tokio::select! {
                 biased;
                 () = self.control.wait_for_pause(true) => {
-                    stall_detector.stop_waiting();
+                    continuity.stall_detector.stop_waiting();
                     self.control.progress.set_link_stalled(false);
                 }
                 batch = receiver.gather_batch(&limits) => {
                     let Some(mut batch) = batch? else { continue };
-                    if let Some(gap) = delivered.find_gap(&batch) {
-                        self.check_gap(delivered, gap, unvalidated).await?;
+                    if let Some(gap) = continuity.delivered.find_gap(&batch) {
+                        self.check_gap(gap, continuity).await?;
                         // The partition may have been paused meanwhile.
-                        self.read_ahead_until_open(receiver, writer).await;
+                        self.read_ahead_until_open(receiver, checkpoints).await;
                     }
-                    let last = batch.last().and_then(S::Event::sequence_number);
-                    self.control.metrics.count_repeated(delivered.keep_new(&mut batch));
-                    // Old events that arrive through a link whose numbers increase show that the link works: they
-                    // come to an end.
-                    stall_detector.record_received(last);
+                    self.control.metrics.count_repeated(continuity.admit(&mut batch));
                     if !batch.is_empty() {
-                        unvalidated.confirm_start();
-                        return Ok(NextBatch::Events(batch));
+                        return Ok(Some(batch));
                     }
                 }
                 Ok(()) = lag_checks.changed() => {
-                    let checked = lag_checks.borrow().as_ref().map(|properties| {
-                        unvalidated.compare_with_hub(properties)?;
-                        self.check_stall(stall_detector, properties)
-                    });
-                    match checked {
-                        Some(Ok(true)) => return Ok(NextBatch::Reopen),
-                        Some(Err(error)) => receiver.fail_after_gathered(error),
-                        Some(Ok(false)) | None => {}
+                    let properties = lag_checks.borrow().clone();
+                    match properties.map_or(Ok(false), |properties| self.check_delivery(continuity, &properties)) {
+                        Ok(true) => return Ok(None),
+                        Ok(false) => {}
+                        Err(error) => receiver.fail_after_gathered(error),
                     }
                 }
             }
@@ -204,18 +132,17 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Checks a gap. A link may continue where an earlier one ended, and not where it was opened. The events in the gap
     /// would be lost. A start that was not validated may have a gap because its events have expired.
-    async fn check_gap(&self, delivered: &mut DeliveryProgress, gap: Gap, unvalidated: &mut Unvalidated) -> Result<()> {
+    async fn check_gap(&self, gap: Gap, continuity: &mut Continuity) -> Result<()> {
         let mut properties = self.read_properties().await?;
-        unvalidated.compare_with_hub(&properties)?;
-        let waits = if delivered.has_rejected_another(gap) { &RECHECK_WAITS[..] } else { &[] };
-        for wait in waits {
-            if gap.is_expired(&properties) {
+        continuity.unvalidated.compare_with_hub(&properties)?;
+        for wait in RECHECK_WAITS {
+            if gap.is_expired(&properties) || !continuity.delivered.has_rejected_another(gap) {
                 break;
             }
-            sleep(*wait).await;
+            sleep(wait).await;
             properties = self.read_properties().await?;
         }
-        if !delivered.reject_gap(gap, &properties) {
+        if !continuity.delivered.reject_gap(gap, &properties) {
             return Ok(());
         }
         self.shared.source.connection_suspect(&self.control.partition);
@@ -223,8 +150,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Err(Error::new(ErrorKind::EventSource, format!("the link started at event {received} instead of event {due}")))
     }
 
-    /// Returns whether to open another link, to see whether it delivers what two links did not.
-    fn check_stall(&self, stall_detector: &mut StallDetector, properties: &PartitionProperties) -> Result<bool> {
+    /// Checks by the properties of the partition whether the link delivers all events. Returns whether to open another
+    /// link, to see whether it delivers what two links did not.
+    fn check_delivery(&self, continuity: &mut Continuity, properties: &PartitionProperties) -> Result<bool> {
+        let Continuity { stall_detector, unvalidated, .. } = continuity;
+        unvalidated.compare_with_hub(properties)?;
         let state = stall_detector.check_link(self.control.won_at.elapsed(), properties);
         self.control.progress.set_link_stalled(!matches!(state, LinkState::Healthy | LinkState::Probe));
         let undelivered = stall_detector.find_undelivered();
@@ -233,41 +163,43 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         {
             telemetry::end_not_delivered(&self.control.partition, after, up_to);
         }
-        let (kind, message) = match state {
-            LinkState::Healthy | LinkState::Behind => return Ok(false),
-            LinkState::Probe => return Ok(true),
+        match state {
+            LinkState::Healthy | LinkState::Behind => Ok(false),
+            LinkState::Probe => Ok(true),
             LinkState::Reopen => {
                 self.control.metrics.count_stalled_link();
                 self.shared.source.connection_suspect(&self.control.partition);
-                (ErrorKind::EventSource, "the link delivers nothing, although the event hub has newer events")
+                Err(Error::new(
+                    ErrorKind::EventSource,
+                    "the link delivers nothing, although the event hub has newer events",
+                ))
             }
-            LinkState::BeyondEnd => (
+            LinkState::BeyondEnd => Err(Error::new(
                 ErrorKind::InvalidPosition,
                 "the last event of the event hub is before the last delivered event: the event hub has lost its last \
                  events, or was recreated",
-            ),
-        };
-        Err(Error::new(kind, message))
+            )),
+        }
     }
 
-    async fn read_ahead_until_open(&self, receiver: &mut EventReceiver<S::Event>, writer: &CheckpointRequester) {
+    async fn read_ahead_until_open(&self, receiver: &mut EventReceiver<S::Event>, checkpoints: &CheckpointRequester) {
         tokio::select! {
             biased;
-            () = self.wait_until_open(writer) => {}
+            () = self.wait_until_open(checkpoints) => {}
             never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         }
     }
 
     /// Waits until the partition is not paused and fewer than the maximum of events are in flight.
-    async fn wait_until_open(&self, writer: &CheckpointRequester) {
+    async fn wait_until_open(&self, checkpoints: &CheckpointRequester) {
         let most = self.shared.config.max_in_flight;
         while self.control.is_paused() {
             self.control.progress.enter_phase(PartitionPhase::Paused);
             self.control.wait_for_pause(false).await;
         }
-        if writer.in_flight() >= most {
+        if checkpoints.in_flight() >= most {
             self.control.progress.enter_phase(PartitionPhase::Full);
-            writer.wait_for_tokens(|writer| writer.in_flight() < most).await;
+            checkpoints.wait_for_tokens(|checkpoints| checkpoints.in_flight() < most).await;
         }
         self.control.progress.enter_phase(PartitionPhase::Idle);
     }
@@ -279,100 +211,44 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             wait: config.max_batch_wait,
         }
     }
-}
 
-impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Does what the policy says about the event at which reading has ended. All events before it were delivered, but
-    /// some of them may be in flight.
-    ///
-    /// A link may have started too late, and the event may have expired since, so which one it is counts only if the
-    /// next link ends at the same one.
-    pub(super) async fn handle_undecodable(
+    /// Calls the handler with a batch, and records what it has processed.
+    async fn deliver_batch(
         &self,
-        error: Error,
+        batch: Vec<S::Event>,
+        receiver: &mut EventReceiver<S::Event>,
         session: &mut PartitionSession<S::Event>,
+        backoff: &mut RestartBackoff,
     ) -> StepOutcome {
-        let from = session.delivered.next_position();
-        let located = tokio::select! {
+        let Control { progress, failures, metrics, .. } = &*self.control;
+        let first = batch.first().and_then(S::Event::sequence_number);
+        let last = batch.last().and_then(S::Event::sequence_number);
+        let age = batch.first().and_then(S::Event::enqueued_at).map(|time| self.age_of(time));
+        progress.record_batch(first.zip(last), age);
+        if let Some(reached) = session.checkpoints.last_reached() {
+            failures.forget_up_to(Some(reached));
+        }
+        failures.record_call(first, batch.len());
+        let (span, contexts) = self.shared.spans.batch_span(&self.control.partition, &batch);
+        session.checkpoints.begin_batch(batch.iter().filter_map(S::Event::sequence_number), contexts);
+        let timer = metrics.time_handler();
+        let outcome = tokio::select! {
             biased;
-            reason = self.wait_for_stop_or_fence(&mut session.writing) => return StepOutcome::Stop(reason),
-            located = self.locate_undecodable(&error, &from) => located,
+            outcome = self.call_handler(batch, session, &span) => outcome,
+            never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         };
-        let number = match located {
-            Ok(Some(number)) => number,
-            Ok(None) => return self.fail_at_undecodable(None, error),
-            Err(error) => return error.into(),
-        };
-        let place = Some((from, number));
-        if session.undecodable != place {
-            session.undecodable = place;
-            return StepOutcome::Reopen;
-        }
-        match self.shared.config.on_undecodable {
-            OnUndecodable::Skip => self.skip_undecodable(number, error, session).await,
-            OnUndecodable::Fail => self.fail_at_undecodable(Some(number), error),
-        }
-    }
-
-    fn fail_at_undecodable(&self, number: Option<i64>, error: Error) -> StepOutcome {
-        self.control.metrics.count_undecodable("failed");
-        explain_undecodable(&self.control.partition, number, error).into()
-    }
-
-    /// Returns the sequence number of the event: the reported one, or the first one that exists from this position on.
-    /// `None` if the position has no sequence number.
-    async fn locate_undecodable(&self, error: &Error, from: &StartPosition) -> Result<Option<i64>> {
-        let reported = undecodable_number(error);
-        let due = match from {
-            StartPosition::AfterSequenceNumber(last) => last.saturating_add(1),
-            StartPosition::Earliest => 0,
-            StartPosition::Latest | StartPosition::AfterOffset(_) | StartPosition::EnqueuedAfter(_) => {
-                return Ok(reported);
+        timer.end();
+        if let StepOutcome::Done = outcome {
+            // Tokens may fail again, so only events that are not open count.
+            let is_settled =
+                |event: Option<i64>| event.and_then(|event| session.checkpoints.waits_for(event)).is_none();
+            if is_settled(backoff.last_handled()) {
+                backoff.record_handled(last);
             }
-        };
-        match reported {
-            Some(number) if number < due => Err(Error::new(
-                ErrorKind::EventSource,
-                format!("the source cannot decode event {number}, but event {due} is the next one"),
-            )),
-            Some(number) => Ok(Some(number)),
-            None => Ok(Some(due.max(self.read_properties().await?.beginning_sequence_number()))),
+            if is_settled(failures.current_failure().and_then(|failing| failing.place.first_event())) {
+                failures.forget_up_to(last);
+            }
         }
-    }
-
-    /// Skips the event once the handler allows it.
-    async fn skip_undecodable(
-        &self,
-        sequence_number: i64,
-        error: Error,
-        session: &mut PartitionSession<S::Event>,
-    ) -> StepOutcome {
-        let error = Arc::new(error);
-        let event = UndecodableEvent {
-            group: Arc::clone(&self.shared.group),
-            partition_id: self.control.partition.clone(),
-            epoch: self.control.epoch,
-            sequence_number,
-            error: Arc::clone(&error),
-        };
-        let context = session.context.clone();
-        self.control.progress.enter_phase(PartitionPhase::Handling);
-        // The call is inside the future because it may panic before it returns one.
-        let asking = async { self.shared.handler.undecodable(event, context).await };
-        let allowed = tokio::select! {
-            biased;
-            reason = self.wait_for_stop_or_fence(&mut session.writing) => return StepOutcome::Stop(reason),
-            allowed = self.control.call_limit.run_call("`undecodable`", asking) => allowed,
-        };
-        if let Err(error) = allowed {
-            self.control.metrics.count_undecodable("failed");
-            return StepOutcome::HandlerFailed(Arc::new(skip_refusal(sequence_number, error)));
-        }
-        session.writer.skip_event(sequence_number);
-        session.delivered.skip_event(sequence_number);
-        self.control.progress.count_undecodable();
-        self.control.metrics.count_undecodable("skipped");
-        telemetry::undecodable_skipped(&self.control.partition, sequence_number, &error);
-        StepOutcome::Reopen
+        outcome
     }
 }

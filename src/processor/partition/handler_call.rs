@@ -9,14 +9,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::balancer::{BatchGuard, LivenessTracker};
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::model::PartitionId;
-use crate::processor::shutdown::stop::HandlerError;
-use crate::telemetry::Causes;
-use crate::util::panic_message;
-
-/// The name of `handle` in errors.
-pub(crate) const HANDLER: &str = "the handler";
+use crate::processor::handler_errors::{HandlerError, handler_error, panic_error, timeout_error};
 
 /// How a call of the application's code ended.
 pub(crate) enum CallOutcome<T> {
@@ -44,7 +39,7 @@ impl<F> Call<F> {
         Self(Some(Box::pin(call)))
     }
 
-    /// Drops the future. Returns the panic of that, if there is one.
+    /// Drops the future. Returns the panic of the drop, if there is one.
     fn drop_future(&mut self) -> std::thread::Result<()> {
         catch_unwind(AssertUnwindSafe(|| drop(self.0.take())))
     }
@@ -124,23 +119,6 @@ impl CallLimit {
     }
 }
 
-/// Returns the error of a call. The application's error is formatted once, because it will be where a panic of its
-/// `Display` would do harm.
-pub(crate) fn handler_error(call: &str, error: HandlerError) -> Error {
-    match catch_unwind(AssertUnwindSafe(|| Causes(&*error).to_string())) {
-        Ok(_) => Error::new(ErrorKind::Handler, format!("{call} failed")).with_source(error),
-        Err(panic) => panic_error(&format!("the error of {call}"), &*panic),
-    }
-}
-
-pub(crate) fn timeout_error(call: &str, limit: &str, timeout: Duration) -> Error {
-    Error::new(ErrorKind::Handler, format!("{call} did not finish within the {limit} timeout of {timeout:?}"))
-}
-
-pub(crate) fn panic_error(call: &str, panic: &(dyn Any + Send)) -> Error {
-    Error::new(ErrorKind::Handler, format!("{call} panicked: {}", panic_message(panic)))
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::{pending, ready};
@@ -148,6 +126,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::util::panic_message;
 
     /// Panics when it is dropped.
     struct Grenade;

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::error::Error;
-use crate::error::cause_of;
-use crate::processor::shutdown::stop::{DeadLetterError, EventError, NotSkipped};
+use crate::error::{Error, cause_of};
+use crate::processor::handler_errors::{DeadLetterError, EventError, NotSkipped};
 use crate::source::Positioned;
 use crate::util::lock;
 
@@ -104,10 +103,14 @@ impl HandlerFailures {
             (None, None) => FailurePlace::Unknown,
         };
         let before = state.failing.take().filter(|before| place.is_continuation_of(before.place));
-        let last_at = Instant::now();
-        let (failures, first_at) = before.map_or((0, last_at), |before| (before.failures, before.first_at));
-        let failures = failures.saturating_add(1);
-        state.failing = Some(FailureRun { place, failures, first_at, last_at, error: Arc::clone(error) });
+        let now = Instant::now();
+        state.failing = Some(FailureRun {
+            place,
+            failures: before.as_ref().map_or(1, |before| before.failures.saturating_add(1)),
+            first_at: before.map_or(now, |before| before.first_at),
+            last_at: now,
+            error: Arc::clone(error),
+        });
     }
 
     /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one,
@@ -126,9 +129,8 @@ impl HandlerFailures {
 
     /// Returns whether this event was moved before.
     pub(crate) fn was_moved(&self, event: &impl Positioned) -> bool {
-        let state = lock(&self.0);
-        let moved = event.sequence_number().and_then(|number| state.moved.get(&number));
-        moved.is_some_and(|offset| event.offset() == Some(offset))
+        let Some(number) = event.sequence_number() else { return false };
+        lock(&self.0).moved.get(&number).is_some_and(|offset| event.offset() == Some(offset))
     }
 
     /// Returns whether any event was moved that may be redelivered.

@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use super::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::error::{Error, ErrorKind};
-use crate::processor::config::OnFailure;
-use crate::processor::shutdown::stop::StopReason;
+use crate::processor::policies::OnFailure;
+use crate::processor::shutdown::StopReason;
 
 /// The next step of the partition's task. Each step ends with a [`StepOutcome`].
 #[derive(Clone, Debug)]
@@ -164,14 +164,13 @@ impl Machine {
     }
 
     fn wait_before(&mut self, before: Before, error: &Error) -> (MachineState, NextStep) {
-        use ErrorKind as K;
         let wait = match error.kind() {
             // The storage returns these kinds. An event hub that fails or does not respond is another kind.
-            K::Indeterminate | K::Unavailable => {
+            ErrorKind::Indeterminate | ErrorKind::Unavailable => {
                 self.backoff.next_wait_between(Duration::ZERO, self.interval.min(LONGEST_WAIT))
             }
             // An adoption takes three requests, so it is attempted a third as often.
-            K::Throttled { retry_after } => {
+            ErrorKind::Throttled { retry_after } => {
                 let longest = (3 * self.interval).min(2 * LONGEST_WAIT);
                 self.backoff.next_wait_between(retry_after.unwrap_or_default(), longest)
             }

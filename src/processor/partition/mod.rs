@@ -13,6 +13,7 @@ pub(in crate::processor) mod restart_backoff;
 pub(in crate::processor) mod stall_detector;
 mod takeover;
 mod task;
+mod undecodable;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -22,12 +23,12 @@ use futures::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use self::control::Control;
-use self::handler_call::{HANDLER, panic_error};
 use self::machine::{Machine, NextStep, StepOutcome};
 use self::restart_backoff::RestartBackoff;
-use super::config::OnFailure;
 use super::handler::Handler;
-use super::monitoring::status::PartitionPhase;
+use super::handler_errors::{HANDLER, panic_error};
+use super::monitoring::progress::PartitionPhase;
+use super::policies::OnFailure;
 use super::shared::{recreation_error, shorten_randomly};
 use super::start::invalid::ResumeFailure;
 use crate::error::{Error, ErrorKind};
@@ -80,9 +81,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> StepOutcome {
         match (next, session.as_mut()) {
             (NextStep::Adopt, _) => match self.begin_session(resume_failure.as_ref()).await {
-                Ok(adopted) => {
-                    backoff.record_start(adopted.writer.last_reached(), adopted.context.started_elsewhere.is_some());
-                    *session = Some(adopted);
+                Ok(begun) => {
+                    let after = begun.checkpoints.last_reached();
+                    backoff.record_start(after, begun.context.started_elsewhere.is_some());
+                    *session = Some(begun);
                     *resume_failure = None;
                     StepOutcome::Done
                 }
@@ -104,8 +106,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 StepOutcome::Done
             }
             (NextStep::Start | NextStep::Open | NextStep::Run | NextStep::End(_), _) => {
-                let message = "internal error: unexpected partition state";
-                Error::new(ErrorKind::Internal, message).into()
+                Error::new(ErrorKind::Internal, "internal error: unexpected partition state").into()
             }
         }
     }
@@ -127,8 +128,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.control.expect_resume();
                 self.control.metrics.count_handler_failure();
                 let policy = &self.shared.config.on_failure;
-                let batch = progress.take_batch();
-                telemetry::handler_failed(partition, batch, &error, policy, matches!(policy, OnFailure::Park));
+                let parks = matches!(policy, OnFailure::Park);
+                telemetry::handler_failed(partition, progress.take_batch(), &error, policy, parks);
                 self.report_failure(&error);
                 machine.step(StepOutcome::HandlerFailed(error))
             }
@@ -146,29 +147,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     async fn open_link(&self, session: &mut PartitionSession<S::Event>) -> StepOutcome {
-        if session.displaced
-            && let Err(outcome) = self.confirm_owner(session).await
-        {
+        if let Err(outcome) = self.prepare_reading(session).await {
             return outcome;
-        }
-        if self.shared.hub_creation.was_recreated_since(session.hub_created_at) {
-            return StepOutcome::Failed(Arc::new(recreation_error()));
-        }
-        if session.shows_former_hub {
-            let recorded = tokio::select! {
-                biased;
-                reason = self.wait_for_stop_or_fence(&mut session.writing) => return StepOutcome::Stop(reason),
-                recorded = session.writer.record_hub(session.hub_created_at) => recorded,
-            };
-            match recorded {
-                Ok(()) => session.shows_former_hub = false,
-                Err(error) => return StepOutcome::Failed(Arc::new(error)),
-            }
         }
         // The call is inside the future because it may panic before it returns one.
         let opening = async {
             let Control { partition, epoch, .. } = &*self.control;
-            let from = session.delivered.next_position();
+            let from = session.continuity.delivered.next_position();
             self.shared.source.open_receiver(partition, from, self.shared.config.prefetch, *epoch).await
         };
         let opened = tokio::select! {
@@ -178,14 +163,32 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         };
         match opened {
             Ok(receiver) => {
-                let opened_at = Instant::now();
-                session.link = Some(OpenLink { receiver, opened_at });
-                session.stall_detector.record_opening(&session.delivered.next_position());
-                session.delivered.record_opening();
+                session.link = Some(OpenLink { receiver, opened_at: Instant::now() });
+                session.continuity.record_opening();
                 StepOutcome::Done
             }
             Err(error) => self.link_failed(error, session).await,
         }
+    }
+
+    /// Checks that this instance may read the partition, and that the positions of the session belong to the event hub.
+    /// Once a link is open, the record shows this event hub.
+    async fn prepare_reading(&self, session: &mut PartitionSession<S::Event>) -> Result<(), StepOutcome> {
+        if session.displaced {
+            self.confirm_owner(session).await?;
+        }
+        if self.shared.hub_creation.was_recreated_since(session.hub_created_at) {
+            return Err(recreation_error().into());
+        }
+        if session.shows_former_hub {
+            tokio::select! {
+                biased;
+                reason = self.wait_for_stop_or_fence(&mut session.writing) => return Err(StepOutcome::Stop(reason)),
+                recorded = session.checkpoints.record_hub(session.hub_created_at) => recorded?,
+            }
+            session.shows_former_hub = false;
+        }
+        Ok(())
     }
 
     /// Waits before the next attempt, unless the partition is requested to stop.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::processor::shutdown::stop::StopReason;
+use crate::processor::shutdown::StopReason;
 
 /// The requests to the task of one partition.
 #[derive(Debug, Default)]

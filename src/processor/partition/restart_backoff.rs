@@ -61,8 +61,7 @@ impl RestartBackoff {
     pub(crate) fn record_handled(&mut self, last: Option<i64>) {
         if last.is_none() || last > self.furthest {
             self.furthest = last.or(self.furthest);
-            self.failures = 0;
-            self.progressed = true;
+            self.record_progress();
         }
     }
 
@@ -70,14 +69,11 @@ impl RestartBackoff {
     pub(crate) fn record_finished(&mut self, last: Option<i64>) {
         if last > self.finished {
             self.finished = last;
-            self.failures = 0;
-            self.progressed = true;
+            self.record_progress();
         }
     }
 
-    /// Records that a link failed after the handler had accepted new events of it. That is progress of the link, also
-    /// while an earlier event is tracked and not finished.
-    pub(crate) fn record_link_delivery(&mut self) {
+    pub(crate) fn record_progress(&mut self) {
         self.failures = 0;
         self.progressed = true;
     }

@@ -28,6 +28,7 @@
 
 use std::time::Duration;
 
+use crate::backoff::CountingBackoff;
 use crate::source::StartPosition;
 use crate::source::properties::{PartitionProperties, Undelivered};
 
@@ -87,9 +88,24 @@ pub(crate) struct StallDetector {
 #[derive(Debug)]
 struct LinkProbe {
     events: Undelivered,
-    /// When to open another link, and how long to wait for the next one after that.
+    /// When to open another link.
     due: Duration,
-    wait: Duration,
+    backoff: CountingBackoff,
+}
+
+impl LinkProbe {
+    fn new(events: Undelivered, now: Duration, timeout: Duration) -> Self {
+        let mut backoff = CountingBackoff::new(timeout.saturating_mul(PROBE_WAIT), LONGEST_PROBE_WAIT);
+        Self { events, due: now + backoff.next_wait(), backoff }
+    }
+
+    fn check_probe(&mut self, now: Duration) -> LinkState {
+        if now < self.due {
+            return LinkState::Healthy;
+        }
+        self.due = now + self.backoff.next_wait();
+        LinkState::Probe
+    }
 }
 
 impl StallDetector {
@@ -171,8 +187,6 @@ impl StallDetector {
     /// request, and must record the events that arrive meanwhile first.
     pub(crate) fn check_link(&mut self, now: Duration, properties: &PartitionProperties) -> LinkState {
         let last = properties.last_enqueued().map(|last| last.sequence_number);
-        // Expired events will not arrive, and are not missing.
-        let readable = last.filter(|_| !properties.is_empty());
         let seen = *self.seen.get_or_insert(last.unwrap_or(i64::MIN));
         if !(self.waiting && self.certain && seen > last.unwrap_or(-1)) {
             self.beyond_end_since = None;
@@ -180,38 +194,26 @@ impl StallDetector {
             self.is_beyond_end = true;
             return LinkState::BeyondEnd;
         }
-        let missing = readable.filter(|last| *last > seen).map(|up_to| Undelivered { after: seen, up_to });
-        let Some(missing) = missing.filter(|_| self.waiting) else {
+        // Expired events will not arrive, and are not missing.
+        let Some(up_to) = last.filter(|last| self.waiting && *last > seen && !properties.is_empty()) else {
             self.behind_since = None;
             return LinkState::Healthy;
         };
+        let missing = Undelivered { after: seen, up_to };
         if let Some(probed) = self.undelivered.as_mut().filter(|probed| probed.events == missing) {
             self.behind_since = None;
             return probed.check_probe(now);
         }
-        let since = *self.behind_since.get_or_insert(now);
-        if now.saturating_sub(since) < self.timeout {
+        if now.saturating_sub(*self.behind_since.get_or_insert(now)) < self.timeout {
             return LinkState::Behind;
         }
         if self.missed_before == Some(missing) {
-            let wait = self.timeout.saturating_mul(PROBE_WAIT).min(LONGEST_PROBE_WAIT);
-            self.undelivered = Some(LinkProbe { events: missing, due: now + wait, wait });
+            self.undelivered = Some(LinkProbe::new(missing, now, self.timeout));
             self.behind_since = None;
             return LinkState::Healthy;
         }
         self.missed = Some(missing);
         LinkState::Reopen
-    }
-}
-
-impl LinkProbe {
-    fn check_probe(&mut self, now: Duration) -> LinkState {
-        if now < self.due {
-            return LinkState::Healthy;
-        }
-        self.wait = self.wait.saturating_mul(2).min(LONGEST_PROBE_WAIT);
-        self.due = now + self.wait;
-        LinkState::Probe
     }
 }
 

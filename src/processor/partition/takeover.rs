@@ -1,24 +1,15 @@
 //! Takes over the checkpoint, and determines where to start.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
-use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
-use tracing::Instrument;
 
-use super::continuity::{DeliveryProgress, Unvalidated, needs_no_correction};
+use super::continuity::{Unvalidated, needs_no_correction};
 use super::machine::StepOutcome;
-use super::orders::SessionEnd;
-use super::stall_detector::StallDetector;
-use super::task::{PartitionSession, PartitionTask};
+use super::task::{PartitionSession, PartitionTask, SessionStart};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
-use crate::processor::checkpoints::requests::Start;
-use crate::processor::checkpoints::writer::CheckpointWriter;
-use crate::processor::context::PartitionContext;
 use crate::processor::handler::Handler;
 use crate::processor::shared::{SharedResources, recreation_error};
 use crate::processor::start::discovery::{read_hub, record_new_starts_before};
@@ -38,15 +29,6 @@ use crate::telemetry;
 /// [`OLDEST_REPORT`](super::stall_detector::OLDEST_REPORT).
 pub(super) const RECHECK_WAITS: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(5)];
-
-/// Where a partition starts.
-struct ResolvedStart {
-    adoption: Adoption,
-    from: StartPosition,
-    /// The position that replaces one after which the partition cannot be read.
-    elsewhere: Option<i64>,
-    unvalidated: Unvalidated,
-}
 
 /// What else decides whether a position is valid.
 #[derive(Clone, Copy)]
@@ -69,10 +51,22 @@ impl StartFacts<'_> {
     }
 }
 
-/// The outcome of taking over the checkpoint.
-enum TakeoverOutcome {
-    At(Box<ResolvedStart>),
+/// Why the checkpoint was not taken over.
+enum TakeoverFailure {
     Lost { by: Option<OwnerId> },
+    Failed(StepOutcome),
+}
+
+impl From<Error> for TakeoverFailure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<StepOutcome> for TakeoverFailure {
+    fn from(outcome: StepOutcome) -> Self {
+        Self::Failed(outcome)
+    }
 }
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
@@ -90,60 +84,54 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             outcome = self.take_over(facts) => outcome,
         };
         match outcome {
-            Ok(TakeoverOutcome::At(start)) => Ok(self.new_session(*start, facts.hub_created_at)),
-            Ok(TakeoverOutcome::Lost { by }) => Err(StepOutcome::Stop(self.read_loss_reason(by).await)),
-            Err(outcome) => Err(outcome),
+            Ok(start) => Ok(self.new_session(start, facts.hub_created_at)),
+            Err(TakeoverFailure::Lost { by }) => Err(StepOutcome::Stop(self.read_loss_reason(by).await)),
+            Err(TakeoverFailure::Failed(outcome)) => Err(outcome),
         }
     }
 
-    async fn take_over(&self, facts: StartFacts<'_>) -> Result<TakeoverOutcome, StepOutcome> {
-        let config = &self.shared.config;
-        let store = self.shared.store.for_hub_created_at(facts.hub_created_at);
-        let mut adoption = match store.adopt(&self.control.partition, self.control.epoch, None).await? {
-            AdoptOutcome::Adopted(adoption) => adoption,
-            AdoptOutcome::Lost { by } => return Ok(TakeoverOutcome::Lost { by }),
-        };
+    async fn take_over(&self, facts: StartFacts<'_>) -> Result<SessionStart, TakeoverFailure> {
+        let SharedResources { initial_partitions, config, .. } = &*self.shared;
+        let mut adoption = self.adopt_checkpoint(facts.hub_created_at, None).await?;
         let chosen = self.call_start_position(adoption.record().clone()).await?;
-        let properties = match self.read_properties().await {
+        let mut properties = match self.read_properties().await {
             Err(error) if is_busy(&error) && can_wait(&adoption, chosen.as_ref(), facts) => {
-                return Ok(self.start_unvalidated(adoption, &error));
+                telemetry::start_not_validated(&self.control.partition, &error);
+                let unvalidated = Unvalidated::new(adoption.record().clone());
+                return Ok(SessionStart { unvalidated, ..start_after_record(adoption, &config.start_position) });
             }
             properties => properties?,
         };
-        let is_chosen = chosen.is_some();
-        if let Some(start) = chosen.filter(|start| !is_at(adoption.record(), start)) {
-            return Ok(self.start_as_chosen(adoption, &start, facts, properties).await?);
+        if let Some(start) = chosen.as_ref().filter(|start| !is_at(adoption.record(), start)) {
+            return self.start_as_chosen(adoption, start, facts, properties).await;
         }
-        let record = adoption.record();
-        if !record.has_position() {
-            let start = self.shared.initial_partitions.start_position_of(&self.control.partition, config);
+        if !adoption.record().has_position() {
+            let start = initial_partitions.start_position_of(&self.control.partition, config);
             let position = self.position_of(start, &properties).await?;
-            return Ok(self.start_at(adoption, position).await?);
+            return self.start_at(adoption, position).await;
         }
-        let (reason, properties) = self.validate_record(record, facts, properties).await?;
-        if let Some(reason) = reason {
-            let record = record.clone();
-            if is_chosen && reason == InvalidReason::Recreated {
+        if let Some(reason) = self.validate_record(adoption.record(), facts, &mut properties).await? {
+            let checkpoint = adoption.record().clone();
+            if chosen.is_some() && reason == InvalidReason::Recreated {
                 keep_former_hub(&mut adoption);
             }
-            return Ok(self.start_elsewhere(adoption, record, facts, properties, reason).await?);
+            return self.start_elsewhere(adoption, checkpoint, facts, properties, reason).await;
         }
         self.repair_checkpoint(&mut adoption, &properties).await?;
-        let from = resume_position(adoption.record(), &config.start_position);
-        Ok(TakeoverOutcome::At(Box::new(ResolvedStart {
-            adoption,
-            from,
-            elsewhere: None,
-            unvalidated: Unvalidated::default(),
-        })))
+        Ok(start_after_record(adoption, &config.start_position))
     }
 
-    /// Starts after the checkpoint, which is compared with the partition later: when the event hub is no longer busy.
-    fn start_unvalidated(&self, adoption: Adoption, error: &Error) -> TakeoverOutcome {
-        telemetry::start_not_validated(&self.control.partition, error);
-        let from = resume_position(adoption.record(), &self.shared.config.start_position);
-        let unvalidated = Unvalidated::new(adoption.record().clone());
-        TakeoverOutcome::At(Box::new(ResolvedStart { adoption, from, elsewhere: None, unvalidated }))
+    /// Takes over the checkpoint, which fences the previous owner. A partition without a checkpoint gets this position.
+    async fn adopt_checkpoint(
+        &self,
+        hub_created_at: Option<OffsetDateTime>,
+        position: Option<&Position>,
+    ) -> Result<Adoption, TakeoverFailure> {
+        let store = self.shared.store.for_hub_created_at(hub_created_at);
+        match store.adopt(&self.control.partition, self.control.epoch, position).await? {
+            AdoptOutcome::Adopted(adoption) => Ok(adoption),
+            AdoptOutcome::Lost { by } => Err(TakeoverFailure::Lost { by }),
+        }
     }
 
     /// Starts at the position that the application chose. The checkpoint follows it.
@@ -152,28 +140,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         mut adoption: Adoption,
         start: &StartPosition,
         facts: StartFacts<'_>,
-        properties: PartitionProperties,
-    ) -> Result<TakeoverOutcome> {
+        mut properties: PartitionProperties,
+    ) -> Result<SessionStart, TakeoverFailure> {
         // Whoever owned the partition in another event hub than the record shows has written the record there.
         let CheckpointRecord { hub_created_at, updated_at, .. } = *adoption.record();
         let chosen = CheckpointRecord { updated_at, hub_created_at, ..record_of_start(start) };
-        let (reason, properties) = self.validate_record(&chosen, facts, properties).await?;
-        if let Some(reason) = reason {
+        if let Some(reason) = self.validate_record(&chosen, facts, &mut properties).await? {
             if reason == InvalidReason::Recreated {
                 keep_former_hub(&mut adoption);
             }
             return self.start_elsewhere(adoption, chosen, facts, properties, reason).await;
         }
-        let position = match self.position_chosen(start, &properties).await {
-            Ok(position) => Some(position),
-            Err(error) if is_rejection(&error) => None,
-            Err(error) => return Err(error),
-        };
-        // The broker may have rejected to read after the same position before.
-        let Some(position) = position.filter(|position| {
-            let place = StartPosition::AfterSequenceNumber(position.sequence_number);
-            facts.failure != Some(&ResumeFailure::Rejected(place))
-        }) else {
+        let Some(position) = self.position_chosen(start, facts, &properties).await? else {
             return self.start_elsewhere(adoption, chosen, facts, properties, InvalidReason::Rejected).await;
         };
         let checkpoint = adoption.record().sequence_number;
@@ -198,20 +176,36 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match self.shared.store.repair_checkpoint(adoption, &place).await {
             Err(error) if !too_great && !of_another_hub => {
                 telemetry::checkpoint_not_repaired(&self.control.partition, &error);
+                Ok(())
             }
-            repaired => return repaired,
+            repaired => repaired,
         }
-        Ok(())
     }
 
-    /// Returns the position that the application chose. A number in the partition needs no look-up: the checkpoint
-    /// follows without an offset, as the application does.
-    async fn position_chosen(&self, start: &StartPosition, properties: &PartitionProperties) -> Result<Position> {
-        match start {
+    /// Returns the position that the application chose, unless the broker rejects it. A number in the partition needs
+    /// no look-up: the checkpoint follows without an offset, as the application does.
+    async fn position_chosen(
+        &self,
+        start: &StartPosition,
+        facts: StartFacts<'_>,
+        properties: &PartitionProperties,
+    ) -> Result<Option<Position>> {
+        let found = match start {
             StartPosition::AfterSequenceNumber(number) if properties.holds_before_last(*number) => {
-                Ok(Position { sequence_number: *number, offset: String::new() })
+                Ok(Position::new(*number, ""))
             }
             _ => self.position_of(start, properties).await,
+        };
+        match found {
+            Err(error) if is_rejection(&error) => Ok(None),
+            // The broker has rejected to read after this position before.
+            Ok(position)
+                if facts.failure
+                    == Some(&ResumeFailure::Rejected(StartPosition::AfterSequenceNumber(position.sequence_number))) =>
+            {
+                Ok(None)
+            }
+            found => found.map(Some),
         }
     }
 
@@ -225,26 +219,26 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         Ok(properties)
     }
 
-    /// Returns why the checkpoint is invalid, if it is, and the properties that show it.
+    /// Returns why the checkpoint is invalid, if it is. Reads the properties again if they may be too old to show it.
     async fn validate_record(
         &self,
         record: &CheckpointRecord,
         facts: StartFacts<'_>,
-        mut properties: PartitionProperties,
-    ) -> Result<(Option<InvalidReason>, PartitionProperties)> {
+        properties: &mut PartitionProperties,
+    ) -> Result<Option<InvalidReason>> {
         if is_of_former_hub(record, facts.hub_created_at) {
-            return Ok((Some(InvalidReason::Recreated), properties));
+            return Ok(Some(InvalidReason::Recreated));
         }
-        let mut reason = facts.find_invalid_reason(record, &properties);
+        let mut reason = facts.find_invalid_reason(record, properties);
         for wait in RECHECK_WAITS {
             if reason != Some(InvalidReason::BeyondEnd) {
                 break;
             }
             sleep(wait).await;
-            properties = self.read_properties().await?;
-            reason = facts.find_invalid_reason(record, &properties);
+            *properties = self.read_properties().await?;
+            reason = facts.find_invalid_reason(record, properties);
         }
-        Ok((reason, properties))
+        Ok(reason)
     }
 
     /// Reads again when the event hub was created: the record may be newer than what this instance knows, or the event
@@ -262,27 +256,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Starts after this position, and records it before anything is read from there. An old checkpoint would reject
     /// all smaller positions. Every link continues from the recorded position: if it were opened at "the latest event"
     /// again, it would skip events.
-    async fn start_at(&self, mut adoption: Adoption, position: Position) -> Result<TakeoverOutcome> {
+    async fn start_at(&self, mut adoption: Adoption, position: Position) -> Result<SessionStart, TakeoverFailure> {
         self.shared.offset_format.record_offset(adoption.record().offset.as_deref());
         let position = self.shared.offset_format.to_recordable(position);
-        let store = self.shared.store.for_hub_created_at(adoption.hub_created_at());
-        let partition = &self.control.partition;
+        let hub_created_at = adoption.hub_created_at();
         if !adoption.record().has_position() {
-            record_new_starts_before(&self.shared, partition).await?;
-            adoption = match store.adopt(partition, self.control.epoch, Some(&position)).await? {
-                AdoptOutcome::Adopted(adoption) => adoption,
-                AdoptOutcome::Lost { by } => return Ok(TakeoverOutcome::Lost { by }),
-            };
+            record_new_starts_before(&self.shared, &self.control.partition).await?;
+            adoption = self.adopt_checkpoint(hub_created_at, Some(&position)).await?;
         } else if !is_recorded(&adoption, &position) {
+            let store = self.shared.store.for_hub_created_at(hub_created_at);
             store.replace_checkpoint(&mut adoption, &position).await?;
         }
-        let from = resume_position(adoption.record(), &StartPosition::AfterSequenceNumber(position.sequence_number));
-        Ok(TakeoverOutcome::At(Box::new(ResolvedStart {
-            adoption,
-            from,
-            elsewhere: None,
-            unvalidated: Unvalidated::default(),
-        })))
+        Ok(start_after_record(adoption, &StartPosition::AfterSequenceNumber(position.sequence_number)))
     }
 
     /// Starts where the policy says, because the partition cannot be read after `checkpoint`, which is the recorded
@@ -294,67 +279,25 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         facts: StartFacts<'_>,
         properties: PartitionProperties,
         reason: InvalidReason,
-    ) -> Result<TakeoverOutcome> {
+    ) -> Result<SessionStart, TakeoverFailure> {
         self.confirm_creation(facts.hub_created_at).await?;
         let invalid = InvalidCheckpoint { partition: self.control.partition.clone(), checkpoint, properties, reason };
         let from = choose_start(&self.shared.config.on_invalid_checkpoint, &invalid)?;
         let position = self.position_of(&from, &invalid.properties).await?;
-        let events_lost = reason == InvalidReason::Expired;
-        telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, events_lost);
+        telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, reason == InvalidReason::Expired);
         self.control.metrics.count_invalid_checkpoint(reason.name());
-        let elsewhere = position.sequence_number;
-        let mut begun = self.start_at(adoption, position).await?;
-        if let TakeoverOutcome::At(start) = &mut begun {
-            start.elsewhere = Some(elsewhere);
-        }
-        Ok(begun)
+        let elsewhere = Some(position.sequence_number);
+        Ok(SessionStart { elsewhere, ..self.start_at(adoption, position).await? })
     }
+}
 
-    fn new_session(
-        &self,
-        ResolvedStart { adoption, from, elsewhere, unvalidated }: ResolvedStart,
-        hub_created_at: Option<OffsetDateTime>,
-    ) -> PartitionSession<S::Event> {
-        let SharedResources { store, config, group, .. } = &*self.shared;
-        self.control.failures.record_start(adoption.record().sequence_number, elsewhere.is_some());
-        let over = watch::Sender::new(false);
-        let start = Start {
-            partition: self.control.partition.clone(),
-            stopping: self.control.watch_stopping(),
-            over: SessionEnd::new(over.subscribe()),
-            span: self.control.span.clone(),
-        };
-        let policy = config.checkpoint_policy.clone();
-        let telemetry = (self.control.metrics.clone(), self.shared.spans.clone());
-        let shows_former_hub = adoption.hub_created_at() != hub_created_at;
-        let (checkpointer, writer) = CheckpointWriter::new(store.clone(), adoption, policy, telemetry, start);
-        self.control.progress.record_start(writer.clone(), elsewhere.is_some());
-        let mut writing = JoinSet::new();
-        writing.spawn(checkpointer.run().in_current_span());
-        let context = PartitionContext {
-            group: Arc::clone(group),
-            checkpoints: writer.clone(),
-            control: Arc::clone(&self.control),
-            over: SessionEnd::new(over.subscribe()),
-            started_elsewhere: elsewhere,
-        };
-        // Jitter brings a lag check forward by up to a quarter of the interval.
-        let stall_detector = StallDetector::new(config.lag_check_interval.map_or(Duration::MAX, |time| time / 4 * 3));
-        PartitionSession {
-            context,
-            over,
-            writer,
-            writing,
-            delivered: DeliveryProgress::new(from),
-            stall_detector,
-            link: None,
-            displaced: false,
-            undecodable: None,
-            hub_created_at,
-            unvalidated,
-            shows_former_hub,
-            drained_by: None,
-        }
+/// Returns the start after the position of the record, or at `otherwise` if the record has none.
+fn start_after_record(adoption: Adoption, otherwise: &StartPosition) -> SessionStart {
+    SessionStart {
+        from: resume_position(adoption.record(), otherwise),
+        adoption,
+        elsewhere: None,
+        unvalidated: Unvalidated::default(),
     }
 }
 
@@ -366,17 +309,19 @@ fn is_busy(error: &Error) -> bool {
 /// Returns whether reading may begin after the checkpoint before it is compared with the partition.
 fn can_wait(adoption: &Adoption, chosen: Option<&StartPosition>, facts: StartFacts<'_>) -> bool {
     let record = adoption.record();
-    let continues = chosen.is_none_or(|start| is_at(record, start)) && facts.failure.is_none();
-    continues && needs_no_correction(record) && !is_of_former_hub(record, facts.hub_created_at)
+    chosen.is_none_or(|start| is_at(record, start))
+        && facts.failure.is_none()
+        && needs_no_correction(record)
+        && !is_of_former_hub(record, facts.hub_created_at)
 }
 
 /// Returns whether the record shows this position in the event hub that is read. It may have an offset that the
 /// position lacks.
 fn is_recorded(adoption: &Adoption, position: &Position) -> bool {
     let record = adoption.record();
-    let is_current = adoption.hub_created_at().is_none_or(|time| record.hub_created_at == Some(time));
-    let has_offset = position.offset.is_empty() || record.offset.as_deref() == Some(&*position.offset);
-    is_current && record.sequence_number == Some(position.sequence_number) && has_offset
+    adoption.hub_created_at().is_none_or(|time| record.hub_created_at == Some(time))
+        && record.sequence_number == Some(position.sequence_number)
+        && (position.offset.is_empty() || record.offset.as_deref() == Some(&*position.offset))
 }
 
 /// Lets the record show the former event hub until the application has taken over its position in this one. If the

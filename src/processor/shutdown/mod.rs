@@ -1,138 +1,53 @@
-//! Requests to shut down, and the signals that make them; time limits for stopping; the report of a shutdown.
+//! Why a partition stops, how long a shutdown may take, and what it reports.
 
-pub(in crate::processor) mod stop;
+pub(in crate::processor) mod requests;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
-use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tracing::Span;
 
-use crate::error::{Error, Result};
-use crate::model::PartitionId;
+use crate::balancer::ReleaseReason;
+use crate::error::Error;
+use crate::model::{OwnerId, PartitionId};
 use crate::source::CLOSE_LIMIT;
 use crate::store::GroupStore;
-use crate::telemetry;
 
-pub use stop::{EventError, HandlerError, StopReason};
-
-/// A request within this time after the first one counts as the same request: a program may listen for a signal in two
-/// places, and some senders send it twice.
-const SAME_REQUEST: Duration = Duration::from_secs(1);
-
-/// The shutdown requests of a processor. All clones share the state.
+/// Why a partition stops. [`Handler::stopped`](crate::processor::Handler::stopped) receives it.
+#[doc(alias = "CloseReason")]
 #[derive(Clone, Debug)]
-pub(super) struct ShutdownRequests {
-    state: Arc<watch::Sender<RequestState>>,
-    /// The span of the processor, because requests may come from any task.
-    span: Span,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct RequestState {
-    first: Option<Instant>,
-    again: bool,
-    ended: bool,
-}
-
-impl ShutdownRequests {
-    pub(super) fn new(span: Span) -> Self {
-        Self { state: Arc::default(), span }
-    }
-
-    pub(super) fn request_shutdown(&self) {
-        self.state.send_if_modified(|state| match state.first {
-            None => {
-                state.first = Some(Instant::now());
-                telemetry::shutdown_requested(&self.span);
-                true
-            }
-            Some(first) if first.elapsed() >= SAME_REQUEST && !state.again => {
-                state.again = true;
-                telemetry::shutdown_forced(&self.span);
-                true
-            }
-            Some(_) => false,
-        });
-    }
-
-    /// Requests a shutdown, unless one was requested already.
-    pub(super) fn request_once(&self) {
-        if self.state.borrow().first.is_none() {
-            self.request_shutdown();
-        }
-    }
-
-    /// Returns whether a shutdown was requested, or the processor has ended.
-    pub(super) fn is_ending(&self) -> bool {
-        let state = self.state.borrow();
-        state.first.is_some() || state.ended
-    }
-
-    pub(super) fn mark_ended(&self) {
-        self.state.send_modify(|state| state.ended = true);
-    }
-
-    pub(super) async fn wait_for_request(&self) {
-        self.wait_for(|state| state.first.is_some()).await;
-    }
-
-    pub(super) async fn wait_for_second_request(&self) {
-        self.wait_for(|state| state.again).await;
-    }
-
-    async fn wait_for(&self, condition: impl FnMut(&RequestState) -> bool) {
-        let mut state = self.state.subscribe();
-        // The sender belongs to `self`, so it is not dropped.
-        let _ = state.wait_for(condition).await;
-    }
-}
-
-/// Ctrl-C, and SIGTERM on Unix. From then on they no longer end the process by themselves, also after this is dropped.
-#[derive(Debug)]
-pub(crate) struct Signals {
-    #[cfg(unix)]
-    interrupt: tokio::signal::unix::Signal,
-    #[cfg(unix)]
-    terminate: tokio::signal::unix::Signal,
-    #[cfg(windows)]
-    interrupt: tokio::signal::windows::CtrlC,
-    #[cfg(windows)]
-    terminate: tokio::signal::windows::CtrlShutdown,
-}
-
-impl Signals {
-    #[cfg(unix)]
-    pub(crate) fn listen() -> Result<Self> {
-        use tokio::signal::unix::{SignalKind, signal};
-
-        let interrupt = signal(SignalKind::interrupt()).map_err(signal_error)?;
-        let terminate = signal(SignalKind::terminate()).map_err(signal_error)?;
-        Ok(Self { interrupt, terminate })
-    }
-
-    #[cfg(windows)]
-    pub(crate) fn listen() -> Result<Self> {
-        use tokio::signal::windows::{ctrl_c, ctrl_shutdown};
-
-        Ok(Self { interrupt: ctrl_c().map_err(signal_error)?, terminate: ctrl_shutdown().map_err(signal_error)? })
-    }
-
-    /// Waits for the next signal.
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            Some(()) = self.interrupt.recv() => {}
-            Some(()) = self.terminate.recv() => {}
-            else => std::future::pending().await,
-        }
-    }
-}
-
-fn signal_error(error: std::io::Error) -> Error {
-    Error::config("cannot install signal handlers; use `run` with another shutdown future").with_source(error)
+#[non_exhaustive]
+pub enum StopReason {
+    /// Another instance owns the partition now, or none does. Checkpoints are no longer accepted.
+    OwnershipLost {
+        /// The new owner, if it is known.
+        by: Option<OwnerId>,
+    },
+    /// A later incarnation of this owner is running. Checkpoints are no longer accepted.
+    Replaced,
+    /// The lease could not be renewed in time, and the processor is configured to stop then:
+    /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop).
+    LeaseExpired,
+    /// This instance releases the partition. Checkpoints are still accepted.
+    Released {
+        /// Why. After [`HandedOver`](ReleaseReason::HandedOver), [`NotAssigned`](ReleaseReason::NotAssigned) and
+        /// [`OverLimit`](ReleaseReason::OverLimit) another instance continues with the partition, so state that a
+        /// handler keeps for it is of no use anymore. After [`Requested`](ReleaseReason::Requested) the partition may
+        /// come back once the cooldown is over. After [`PartitionRemoved`](ReleaseReason::PartitionRemoved) no instance
+        /// processes it.
+        reason: ReleaseReason,
+    },
+    /// The processor is shutting down. Checkpoints are still accepted.
+    Shutdown,
+    /// The handler failed, and [`OnFailure`](crate::processor::OnFailure) determines what follows; or the event source
+    /// failed so that reopening the receiver does not help, and the partition restarts from its checkpoint. Checkpoints
+    /// are still accepted.
+    Failed {
+        /// The error with its sources.
+        error: Arc<Error>,
+    },
 }
 
 /// Returns how long a partition may take to stop: the batch or the call of `started`, and the events in flight; the
@@ -178,10 +93,12 @@ impl ShutdownReport {
     /// redelivered.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        let complete = [&self.drain, &self.release, &self.close].iter().all(|phase| phase.complete);
-        let settled =
-            [&self.aborted, &self.uncheckpointed, &self.held_back].iter().all(|partitions| partitions.is_empty());
-        complete && !self.forced && settled && self.unreleased == 0
+        let phases = [self.drain, self.release, self.close];
+        let redelivering = [&self.aborted, &self.uncheckpointed, &self.held_back];
+        phases.iter().all(|phase| phase.complete)
+            && redelivering.iter().all(|partitions| partitions.is_empty())
+            && self.unreleased == 0
+            && !self.forced
     }
 }
 
@@ -196,33 +113,12 @@ pub struct PhaseReport {
     pub complete: bool,
 }
 
-/// Runs one phase for at most this long.
-pub(super) async fn run_phase<T>(limit: Duration, work: impl Future<Output = T>) -> (PhaseReport, Option<T>) {
-    let began = Instant::now();
-    let done = timeout(limit, work).await.ok();
-    (PhaseReport { took: began.elapsed(), complete: done.is_some() }, done)
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::time::advance;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_second_request_counts_after_one_second() {
-        let requests = ShutdownRequests::new(Span::none());
-        let requested = |requests: &ShutdownRequests| (requests.is_ending(), requests.state.borrow().again);
-        assert_eq!(requested(&requests), (false, false));
-        requests.request_shutdown();
-        requests.request_shutdown();
-        advance(SAME_REQUEST.saturating_sub(Duration::from_millis(1))).await;
-        requests.request_shutdown();
-        assert_eq!(requested(&requests), (true, false));
-        advance(Duration::from_millis(1)).await;
-        requests.request_once();
-        assert_eq!(requested(&requests), (true, false));
-        requests.request_shutdown();
-        assert_eq!(requested(&requests), (true, true));
+impl PhaseReport {
+    /// Runs the phase for at most this long, and records how it went. Returns what the work returned in time.
+    pub(super) async fn run_phase<T>(&mut self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let began = Instant::now();
+        let done = timeout(limit, work).await.ok();
+        *self = Self { took: began.elapsed(), complete: done.is_some() };
+        done
     }
 }

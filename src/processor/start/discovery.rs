@@ -55,7 +55,8 @@ pub(crate) async fn read_hub<S: EventSource, H>(shared: &SharedResources<S, H>) 
     let expected = shared.group.event_hub();
     if !hub.event_hub.eq_ignore_ascii_case(expected) {
         return Err(Error::config(format!(
-            "the client reads event hub {:?}, but the store keeps the records of {expected:?}: configure the same event hub for both",
+            "the client reads event hub {:?}, but the store keeps the records of {expected:?}: configure the same \
+             event hub for both",
             hub.event_hub
         )));
     }
@@ -95,11 +96,7 @@ pub(crate) async fn refresh_partitions<S: EventSource, H: Handler<S::Event>>(
         match read {
             Ok(named) => {
                 known = named.iter().cloned().chain(owned).collect();
-                partitions.send_if_modified(|before| {
-                    let has_changed = **before != *named;
-                    *before = named;
-                    has_changed
-                });
+                partitions.send_if_modified(|before| std::mem::replace(before, Arc::clone(&named)) != named);
                 wait = shorten_randomly(period, store.next_random());
                 backoff = RestartBackoff::default();
             }
@@ -119,15 +116,9 @@ async fn wait_for_reason<S, H>(
     snapshots: &mut Snapshots,
     known: &BTreeSet<PartitionId>,
 ) {
-    let unknown_owned = async {
-        let shows_unknown = snapshots.wait_for(|snapshot| !snapshot.leases.keys().all(|owned| known.contains(owned)));
-        if shows_unknown.await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
     tokio::select! {
         () = shared.hub_creation.doubt.notified() => {}
-        () = unknown_owned => {}
+        Ok(_) = snapshots.wait_for(|snapshot| !snapshot.leases.keys().all(|owned| known.contains(owned))) => {}
     }
 }
 
@@ -244,8 +235,11 @@ pub(crate) async fn record_new_starts_before<S: EventSource, H>(
     }
     let partitions = read_hub(shared).await?;
     let recorded = list_recorded_partitions(shared).await?;
-    let added = partitions.iter().filter(|other| shared.initial_partitions.is_new(other, &shared.config));
-    let missing: BTreeSet<_> = added.filter(|added| *added < partition && !recorded.contains(*added)).collect();
+    let missing: BTreeSet<_> = partitions
+        .iter()
+        .filter(|other| shared.initial_partitions.is_new(other, &shared.config))
+        .filter(|added| *added < partition && !recorded.contains(*added))
+        .collect();
     for added in missing {
         record_start(shared, added, shared.config.start_position_of_new(added)).await?;
     }
@@ -279,11 +273,14 @@ async fn confirm_started_by_owner<S, H>(
     if list_recorded_partitions(shared).await?.contains(partition) {
         return Ok(());
     }
-    let message = format!(
-        "another reader holds partition {partition} and has written no checkpoint, so the start of the partition is \
-         recorded later: when that reader writes one, or stops"
+    let error = Error::new(
+        ErrorKind::EventSource,
+        format!(
+            "another reader holds partition {partition} and has written no checkpoint, so the start of the partition \
+             is recorded later: when that reader writes one, or stops"
+        ),
     );
-    Err(Error::new(ErrorKind::EventSource, message).with_source(rejection))
+    Err(error.with_source(rejection))
 }
 
 /// Repeats a request until it succeeds. Reports each error with the wait after it. Returns an error that a later
@@ -297,8 +294,8 @@ async fn repeat_until_success<T, F: Future<Output = Result<T>>>(
     loop {
         match request().await {
             Err(error) if error.may_pass() => {
-                let requested = error.retry_after().unwrap_or_default();
-                let wait = shorten_randomly(backoff.next_wait_between(requested, LONGEST_WAIT), store.next_random());
+                let wait = backoff.next_wait_between(error.retry_after().unwrap_or_default(), LONGEST_WAIT);
+                let wait = shorten_randomly(wait, store.next_random());
                 failed(store.telemetry(), &error, wait);
                 sleep(wait).await;
             }

@@ -54,7 +54,8 @@ impl fmt::Display for InvalidReason {
             Self::Expired => "events after it expired before they were processed",
             Self::Recreated => "the event hub was recreated after the checkpoint was written",
             Self::BeyondEnd => {
-                "the event hub has lost its last events, or was recreated, or the checkpoint belongs to another event hub"
+                "the event hub has lost its last events, or was recreated, or the checkpoint belongs to another event \
+                 hub"
             }
             Self::Rejected => "the broker rejects the position",
         })
@@ -175,8 +176,8 @@ pub(crate) fn resume_position(record: &CheckpointRecord, start: &StartPosition) 
 /// Returns whether the checkpoint is at the event that the start names. The checkpoint also has the offset of that
 /// event, which shows if the event hub was recreated.
 pub(crate) fn is_at(record: &CheckpointRecord, start: &StartPosition) -> bool {
-    let is_event = record.offset.as_deref().is_some_and(|offset| offset != BEFORE_EVERYTHING);
-    is_event && matches!(start, StartPosition::AfterSequenceNumber(number) if record.sequence_number == Some(*number))
+    record.offset.as_deref().is_some_and(|offset| offset != BEFORE_EVERYTHING)
+        && matches!(start, StartPosition::AfterSequenceNumber(number) if record.sequence_number == Some(*number))
 }
 
 /// Returns the position of a start as a checkpoint would record it, as far as the start names one. It is compared with
@@ -232,13 +233,12 @@ pub(crate) fn find_correction(
     let offset = record.offset.as_deref()?;
     if offset == BEFORE_EVERYTHING {
         let beginning = properties.beginning_position();
-        let is_correct = record.sequence_number == Some(beginning.sequence_number);
         let is_current = match (record.hub_created_at, record.updated_at, hub_created_at) {
             (Some(recorded), _, Some(current)) => recorded == current,
             (None, Some(written_at), Some(current)) => written_at >= current,
             (_, _, None) | (None, None, Some(_)) => true,
         };
-        return (!is_correct || !is_current).then_some(beginning);
+        return (record.sequence_number != Some(beginning.sequence_number) || !is_current).then_some(beginning);
     }
     properties.last_enqueued().filter(|last| record.sequence_number.is_none() && last.offset == offset).cloned()
 }
@@ -271,14 +271,17 @@ pub(crate) fn confirm_reason(
     failure: &ResumeFailure,
     properties: &PartitionProperties,
 ) -> Option<InvalidReason> {
-    let (ResumeFailure::Rejected(place) | ResumeFailure::BeyondEnd(place)) = failure;
-    let is_rejected = matches!(failure, ResumeFailure::Rejected(_));
-    if is_rejected && *place == resume_position(record, place) && record.has_position() {
-        return Some(InvalidReason::Rejected);
+    match failure {
+        ResumeFailure::Rejected(place) if *place == resume_position(record, place) && record.has_position() => {
+            Some(InvalidReason::Rejected)
+        }
+        ResumeFailure::Rejected(StartPosition::AfterSequenceNumber(delivered))
+        | ResumeFailure::BeyondEnd(StartPosition::AfterSequenceNumber(delivered)) => {
+            let end = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
+            (end < *delivered).then_some(InvalidReason::BeyondEnd)
+        }
+        _ => None,
     }
-    let StartPosition::AfterSequenceNumber(delivered) = place else { return None };
-    let end = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
-    (end < *delivered).then_some(InvalidReason::BeyondEnd)
 }
 
 /// Returns where to start instead.

@@ -116,8 +116,8 @@ pub enum HandoffStatus<T> {
     /// The owner released the partition for this instance: claim it. No event is processed twice, unless the owner
     /// could not write its checkpoint.
     Ready(T),
-    /// The owner did not acknowledge the request in time: claim the partition. Events may be processed twice. If the claim is lost to a
-    /// renewal or to the release, keep polling.
+    /// The owner did not acknowledge the request in time: claim the partition. Events may be processed twice. If the
+    /// claim is lost to a renewal or to the release, keep polling.
     TimedOut(T),
     /// Another instance owns the partition, or it is reserved for another, or for none. Plan again.
     Canceled,
@@ -227,8 +227,8 @@ impl Handoff {
     #[doc(hidden)]
     #[must_use]
     pub fn is_erased(&self, view: HandoffView) -> bool {
-        let next = decide_handoff_request(Some(((), view)), self.lease_duration);
-        self.requests < MAX_REQUESTS && matches!(next, SettleStep::Write(_))
+        self.requests < MAX_REQUESTS
+            && matches!(decide_handoff_request(Some(((), view)), self.lease_duration), SettleStep::Write(_))
     }
 }
 
@@ -260,7 +260,8 @@ mod tests {
     #[test]
     fn a_record_is_judged_by_the_requesting_instance() {
         let me = OwnerId::from_record("me");
-        let (handoff, age) = (since(0), Duration::from_secs(3));
+        let handoff = since(0);
+        let age = Duration::from_secs(3);
         let requested_by = |owner: &str, by: Option<&str>, draining| {
             let handoff_to = by.map(OwnerId::from_record);
             HandoffView::from_record(&OwnershipRecord { handoff_to, draining, ..record(owner) }, age, &handoff, &me)

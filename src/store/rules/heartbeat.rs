@@ -65,7 +65,7 @@ pub fn decide_heartbeat_end<E>(found: Option<FoundHeartbeat<E>>) -> SettleStep<E
 /// The heartbeat of an owner that is considered dead, as it was listed or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeartbeatState<E> {
-    /// Its incarnation, compared with that of the owner that is considered dead.
+    /// Its incarnation, compared with the incarnation of the owner that is considered dead.
     pub incarnation: Ordering,
     pub etag: E,
     pub age: Duration,

@@ -2,9 +2,9 @@
 //! contains capitals, some SDKs use blob names in lower case, and others the names as given. `$Default` is such a name.
 //!
 //! Instances that use different cases do not see each other's records. So a group has one case: a store that connects
-//! finds out which one has records, and does not connect if the other one has a live owner. Two instances that connect at
-//! the same time may still choose different cases. So an instance that has just written a live ownership, and had none
-//! before, looks once more. Each writes first and looks afterwards, so at least one of the two sees the other.
+//! finds out which one has records, and does not connect if the other one has a live owner. Two instances that connect
+//! at the same time may still choose different cases. So an instance that has just written a live ownership, and had
+//! none before, looks once more. Each writes first and looks afterwards, so at least one of the two sees the other.
 
 use std::fmt;
 use std::time::Duration;
@@ -76,8 +76,8 @@ pub enum CaseConflict {
 
 impl CaseConflict {
     /// Returns whether the other instance should give way, so that this one only ends if that takes too long: of two
-    /// instances of this crate that run, the one that uses names as given does. If neither waited, two applications with
-    /// different settings would end each other at every start.
+    /// instances of this crate that run, the one that uses names as given does. If neither waited, two applications
+    /// with different settings would end each other at every start.
     pub fn other_should_give_way(&self) -> bool {
         matches!(self, Self::Other { used: NameCase::Lower, live: LiveOwner { is_of_this_crate: true, .. } })
     }

@@ -49,8 +49,8 @@ pub fn too_young_by(epoch: Option<i64>, age: Duration) -> Option<Duration> {
     (epoch.is_none() && !missing.is_zero()).then_some(missing)
 }
 
-/// Returns the epoch that a write begins, over a record with the epoch `before`, if it had one. `server_time` is that
-/// of the response that showed the record and its age, in milliseconds.
+/// Returns the epoch that a write begins, over a record with the epoch `before`, if it had one. `server_time` is the
+/// time of the response that showed the record and its age, in milliseconds.
 pub fn next_epoch(before: Option<i64>, server_time: i64) -> i64 {
     before.map_or(server_time, |before| before.max(server_time)).saturating_add(1)
 }
@@ -66,7 +66,7 @@ pub enum Settled {
     Replaced,
 }
 
-/// Returns the goal after a read. `epoch` is that of the lease that is renewed.
+/// Returns the goal after a read. `epoch` is the epoch of the lease that is renewed.
 ///
 /// A renewal that finds no record becomes a claim, because another instance may have owned the partition in between. So
 /// does one that finds a reclaimable record: a record of this incarnation with another epoch, from a write of an
@@ -80,11 +80,11 @@ pub fn goal_after<E>(goal: Goal, epoch: Option<i64>, found: Option<&FoundOwnersh
 }
 
 /// Decides whether the goal is reached, after a conflict, a missing blob or a missing response to a write that was
-/// `attempted` over a version. `goal` is the one [after](goal_after) the read, `epoch` that of the lease that is
+/// `attempted` over a version. `goal` is the one [after](goal_after) the read, `epoch` the epoch of the lease that is
 /// renewed or released.
 ///
 /// A claim whose record names this instance is written again before it counts: an earlier attempt may have been applied
-/// long ago, and its age would be mistaken for that of a new lease. A renewal counts without another write while the
+/// long ago, and its age would be mistaken for the age of a new lease. A renewal counts without another write while the
 /// record is young. An acknowledgment counts only if the record says that the owner drains the partition: the conflict
 /// may come from the very request that it acknowledges. A rewrite never counts without a write. A release keeps the
 /// epoch, which distinguishes it from any other release.

@@ -24,8 +24,11 @@ impl Scope {
     }
 
     fn all_labels(&self, labels: &[(&'static str, &str)]) -> Vec<Label> {
-        let own = labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned()));
-        self.0.iter().cloned().chain(own).collect()
+        self.0
+            .iter()
+            .cloned()
+            .chain(labels.iter().map(|(name, value)| Label::new(*name, (*value).to_owned())))
+            .collect()
     }
 
     pub(super) fn counter(&self, metric: &Metric, labels: &[(&'static str, &str)]) -> Counter {

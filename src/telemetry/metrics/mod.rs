@@ -42,9 +42,9 @@
 //! # Gauges
 //!
 //! The gauges of partitions are set every five seconds. When this instance stops processing a partition, they are set
-//! to 0, because the facade cannot remove a series. When a processor ends, all its gauges are set to 0. Take the maximum
-//! of a partition over the instances before you sum: while a partition moves, two instances may have a value. A value
-//! that is unknown, for example a lag without lag checks, is not set.
+//! to 0, because the facade cannot remove a series. When a processor ends, all its gauges are set to 0. Take the
+//! maximum of a partition over the instances before you sum: while a partition moves, two instances may have a value. A
+//! value that is unknown, for example a lag without lag checks, is not set.
 //!
 //! The gauges of a partition that no instance owns are set by the instance whose owner id is the least among the owners
 //! of this crate. It reads them at every lag check, as long as a partition stays without an owner from one check to the
@@ -109,8 +109,7 @@ impl GroupMetrics {
     }
 
     pub(crate) fn count_request(&self, operation: &'static str, outcome: &'static str) {
-        let labels = [("operation", operation), ("outcome", outcome)];
-        self.0.counter(&STORAGE_REQUESTS, &labels).increment(1);
+        self.0.counter(&STORAGE_REQUESTS, &[("operation", operation), ("outcome", outcome)]).increment(1);
     }
 
     pub(crate) fn count_claim(&self, reason: &'static str) {
@@ -169,13 +168,12 @@ impl GroupMetrics {
     /// Sets the gauges of a partition whose values are known.
     #[cfg(feature = "metrics")]
     pub(crate) fn set_progress(&self, partition: &PartitionId, progress: &PartitionGauges) {
-        let values = [
+        for (metric, value) in [
             (&LAG, progress.lag.map(|events| gauge_value(usize::try_from(events).unwrap_or(usize::MAX)))),
             (&SECONDS_BEHIND, progress.behind.map(|behind| behind.as_secs_f64())),
             (&CHECKPOINT_SEQUENCE_NUMBER, progress.checkpoint.map(sequence_number_value)),
             (&LAST_ENQUEUED_SEQUENCE_NUMBER, progress.last_enqueued.map(sequence_number_value)),
-        ];
-        for (metric, value) in values {
+        ] {
             if let Some(value) = value {
                 self.0.gauge(metric, &[("partition", partition.as_str())]).set(value);
             }
@@ -189,8 +187,9 @@ impl GroupMetrics {
 
     #[cfg(feature = "metrics")]
     pub(crate) fn set_owner_info(&self, partition: &PartitionId, owner: &OwnerId, owns: bool) {
-        let labels = [("partition", partition.as_str()), ("owner_id", owner.as_str())];
-        self.0.gauge(&OWNER_INFO, &labels).set(gauge_value(usize::from(owns)));
+        self.0
+            .gauge(&OWNER_INFO, &[("partition", partition.as_str()), ("owner_id", owner.as_str())])
+            .set(gauge_value(usize::from(owns)));
     }
 }
 
@@ -264,8 +263,7 @@ impl PartitionMetrics {
     }
 
     pub(crate) fn count_undecodable(&self, outcome: &'static str) {
-        let labels = [("partition", self.partition.as_str()), ("outcome", outcome)];
-        self.group.0.counter(&UNDECODABLE_EVENTS, &labels).increment(1);
+        self.partition_counter_with(&UNDECODABLE_EVENTS, ("outcome", outcome)).increment(1);
     }
 
     pub(crate) fn count_link_failure(&self) {
@@ -287,17 +285,19 @@ impl PartitionMetrics {
     }
 
     pub(crate) fn count_checkpoint_write(&self, outcome: &'static str) {
-        let labels = [("partition", self.partition.as_str()), ("outcome", outcome)];
-        self.group.0.counter(&CHECKPOINT_WRITES, &labels).increment(1);
+        self.partition_counter_with(&CHECKPOINT_WRITES, ("outcome", outcome)).increment(1);
     }
 
     pub(crate) fn count_invalid_checkpoint(&self, reason: &'static str) {
-        let labels = [("partition", self.partition.as_str()), ("reason", reason)];
-        self.group.0.counter(&INVALID_CHECKPOINTS, &labels).increment(1);
+        self.partition_counter_with(&INVALID_CHECKPOINTS, ("reason", reason)).increment(1);
     }
 
     fn partition_counter(&self, metric: &Metric) -> Counter {
         self.group.0.counter(metric, &[("partition", self.partition.as_str())])
+    }
+
+    fn partition_counter_with(&self, metric: &Metric, label: (&'static str, &'static str)) -> Counter {
+        self.group.0.counter(metric, &[("partition", self.partition.as_str()), label])
     }
 }
 
@@ -321,7 +321,8 @@ mod tests {
         let rows = include_str!("mod.rs").lines().filter(|line| line.starts_with("//! | `"));
         let table = ALL.iter().map(|metric| {
             let labels: Vec<_> = metric.labels.iter().map(|label| format!("`{label}`")).collect();
-            let (kind, unit) = (format!("{:?}", metric.kind), format!("{:?}", metric.unit));
+            let kind = format!("{:?}", metric.kind);
+            let unit = format!("{:?}", metric.unit);
             let labels = if labels.is_empty() { String::new() } else { format!(" {}", labels.join(", ")) };
             format!(
                 "//! | `{}` | {} | {} |{labels} | {} |",

@@ -15,7 +15,7 @@ pub(super) const CONNECTION: &str = "Connection";
 /// What a profile keeps, and the command line and the environment override. It has no secrets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, ClapArgs, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct ConnectionSettings {
     /// The namespace: my-namespace, or my-namespace.servicebus.windows.net.
     #[arg(short, long, global = true, env = "EHCP_NAMESPACE", value_name = "NAME", help_heading = CONNECTION)]
     pub namespace: Option<String>,
@@ -55,7 +55,7 @@ pub struct Settings {
     pub foreign_lease_duration: Option<Duration>,
 }
 
-impl Settings {
+impl ConnectionSettings {
     /// Completes these settings by others.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -73,9 +73,11 @@ impl Settings {
     }
 
     /// Returns whether an option is one of these.
-    pub fn has(option: &str) -> bool {
-        let settings = Self::augment_args(clap::Command::new("settings"));
-        settings.get_arguments().filter_map(Arg::get_long).any(|name| option.strip_prefix("--") == Some(name))
+    pub fn has_option(option: &str) -> bool {
+        Self::augment_args(clap::Command::new("settings"))
+            .get_arguments()
+            .filter_map(Arg::get_long)
+            .any(|name| option.strip_prefix("--") == Some(name))
     }
 }
 
@@ -86,16 +88,17 @@ pub struct Global {
     #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = CONNECTION)]
     pub profile: Option<String>,
     #[command(flatten)]
-    pub settings: Settings,
-    /// A file with the connection string of the event hub, as @FILE [default: EVENTHUBS_CONNECTION_STRING, or Entra ID].
+    pub settings: ConnectionSettings,
+    /// A file with the connection string of the event hub, as @FILE [default: EVENTHUBS_CONNECTION_STRING, or Entra
+    /// ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub hub_connection_string: Option<String>,
     /// A file with the connection string of the storage account, as @FILE [default: AZURE_STORAGE_CONNECTION_STRING, or
     /// Entra ID].
     #[arg(long, global = true, value_name = "@FILE", help_heading = CONNECTION)]
     pub storage_connection_string: Option<String>,
-    /// How long a request to the storage may take [default: 5s; 30s to list the container], and to
-    /// the event hub [default: 20s].
+    /// How long a request to the storage may take [default: 5s; 30s to list the container], and to the event hub
+    /// [default: 20s].
     #[arg(long, global = true, value_parser = humantime::parse_duration, value_name = "DURATION", help_heading = CONNECTION)]
     pub timeout: Option<Duration>,
     /// Does not connect to the event hub.

@@ -9,7 +9,7 @@ use super::{Permission, Selection};
 
 #[derive(Debug, ClapArgs)]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
-pub struct Migrate {
+pub struct MigrateArgs {
     /// What wrote the checkpoints.
     #[arg(long, value_enum, value_name = "PROGRAM")]
     pub from: LegacySource,
@@ -49,7 +49,7 @@ pub struct Migrate {
     pub backup: PathBuf,
 }
 
-impl Migrate {
+impl MigrateArgs {
     /// Returns what is permitted in the group that is written.
     pub fn permission(&self) -> Permission {
         let Self { execute, live, force, settle, .. } = *self;

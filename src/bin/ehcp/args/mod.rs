@@ -16,10 +16,10 @@ use eventhubs_checkpoint::OwnerId;
 use time::OffsetDateTime;
 
 use self::global::CONNECTION;
-pub use self::global::{Auth, CaseArg, Color, Format, Global, Settings};
-pub use self::migrating::{LegacySource, Migrate};
-pub use self::watching::{Keda, Serve, Watch};
-use crate::text::{Partitions, datetime, partitions, quote_word};
+pub use self::global::{Auth, CaseArg, Color, ConnectionSettings, Format, Global};
+pub use self::migrating::{LegacySource, MigrateArgs};
+pub use self::watching::{KedaArgs, ServeArgs, WatchArgs};
+use crate::text::{PartitionList, parse_partitions, parse_time, quote_word};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -71,7 +71,8 @@ impl Args {
         for argument in
             Self::command().get_arguments().filter(|argument| argument.get_help_heading() == Some(CONNECTION))
         {
-            let (id, Some(name)) = (argument.get_id().as_str(), argument.get_long()) else { continue };
+            let id = argument.get_id().as_str();
+            let Some(name) = argument.get_long() else { continue };
             if last.value_source(id) == Some(ValueSource::CommandLine) {
                 args.global.given.push(format!("--{name}"));
                 // A flag has no value to repeat.
@@ -87,21 +88,20 @@ impl Args {
 pub enum Command {
     /// Lists the consumer groups in the container.
     #[command(after_help = "Examples:\n  ehcp list -c checkpoints\n  ehcp list --state dead -o json")]
-    List(List),
+    List(ListArgs),
     /// Shows the owner, the checkpoint and the lag of each partition.
     #[command(after_help = "Examples:\n  ehcp describe\n  ehcp describe --members\n  ehcp describe -o wide --no-hub")]
-    Describe(Describe),
+    Describe(DescribeArgs),
     /// Shows how many events wait.
     #[command(after_help = "Examples:\n  ehcp lag\n  ehcp lag --sum\n  ehcp lag --max 1000 || alert")]
-    Lag(Lag),
+    Lag(LagArgs),
     /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
     ///
-    /// Nothing is written to the group. Press ? for the keys of the screen, and for the
-    /// requests that watching costs.
+    /// Nothing is written to the group. Press ? for the keys of the screen, and for the requests that watching costs.
     #[command(
         after_help = "Examples:\n  ehcp watch\n  ehcp watch --interval 10s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
     )]
-    Watch(Watch),
+    Watch(WatchArgs),
     /// Sets checkpoints: processing continues with the event after it.
     ///
     /// Works for groups with and without live owners. Live owners of the crate eventhubs-checkpoint are displaced with
@@ -112,31 +112,31 @@ pub enum Command {
   ehcp reset --by-duration 2h --live --execute
   ehcp reset -p 3 --shift-by 1 --live --execute     skips one event
   ehcp reset --from-file backup.json --execute")]
-    Reset(Reset),
+    Reset(ResetArgs),
     /// Writes initial checkpoints where there are none, so that KEDA and the lag count from there.
     #[command(after_help = "Examples:\n  ehcp init --to-latest --execute\n  ehcp init --to-earliest -p 0-3 --execute")]
-    Init(Init),
+    Init(InitArgs),
     /// Deletes records that no live owner uses.
     #[command(
         after_help = "Examples:\n  ehcp delete --checkpoints --ownerships --heartbeats --execute\n  ehcp delete --checkpoints -p 7"
     )]
-    Delete(Delete),
+    Delete(DeleteArgs),
     /// Releases partitions, so that any member can claim them at once.
     #[command(
         after_help = "Examples:\n  ehcp release -p 3 --live --execute\n  ehcp release --owner orders-7c9-x2 --execute"
     )]
-    Release(Release),
+    Release(ReleaseArgs),
     /// Writes the checkpoints of a group to a file.
     #[command(after_help = "Examples:\n  ehcp export --to backup.json\n  ehcp export --format csv > backup.csv")]
-    Export(Export),
+    Export(ExportArgs),
     /// Sets checkpoints to those of a file.
     #[command(
         after_help = "Examples:\n  ehcp import --from backup.json\n  ehcp import --from backup.json --overwrite --execute"
     )]
-    Import(Import),
+    Import(ImportArgs),
     /// Copies checkpoints to another group, container or letter case.
     #[command(after_help = "Examples:\n  ehcp copy --to-group replay --execute\n  ehcp copy --to-case lower --execute")]
-    Copy(Copy),
+    Copy(CopyArgs),
     /// Sets checkpoints to those of another program: EventProcessorHost, Azure Functions, Dapr, Filebeat, or Kafka.
     ///
     /// Reads the records of the program, and writes nothing to them. Stop the program first: a record whose blob is
@@ -147,24 +147,24 @@ pub enum Command {
   ehcp migrate --from functions --execute
   ehcp migrate --from go-eph --source-container filebeat-orders --execute
   ehcp migrate --from kafka-csv --file offsets.csv --source-group orders-app")]
-    Migrate(Migrate),
+    Migrate(MigrateArgs),
     /// Shows events, for example the one that a handler cannot process.
     #[command(
         after_help = "Examples:\n  ehcp peek -p 3\n  ehcp peek -p 3 --at 77211 --count 1 -o json --read-group tools"
     )]
-    Peek(Peek),
+    Peek(PeekArgs),
     /// Checks a group for a monitoring system, with the exit status of a Nagios plugin.
     #[command(
         after_help = "Examples:\n  ehcp check --lag-warn 1000 --lag-crit 100000\n  ehcp check --updated-within 10m -o json\n\nExit status: 0 ok; 1 warning; 2 critical; 3 unknown"
     )]
-    Check(Check),
+    Check(CheckArgs),
     /// Finds what is wrong with a group, and says what to do.
     #[command(after_help = "Examples:
   ehcp doctor
   ehcp doctor --write-probe --only storage --only hub
 
 Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Storage Blob Data Contributor to write.")]
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why.
     ///
     /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). It counts by other rules than the lag, and
@@ -173,7 +173,7 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
     #[command(after_help = "Examples:
   ehcp keda
   ehcp keda --threshold 500 --max-replicas 16")]
-    Keda(Keda),
+    Keda(KedaArgs),
     /// Watches groups: a page for the browser, metrics for Prometheus, and JSON.
     ///
     /// Serves `/` (the page), `/metrics`, `/api/groups`, `/api/group?name=`, `/api/events` (server-sent events) and
@@ -184,13 +184,13 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
   ehcp serve
   ehcp serve --group billing --group shipping --listen 127.0.0.1:9000
   ehcp serve --all --interval 15s --listen 0.0.0.0:8090     for Prometheus, in a cluster")]
-    Serve(Serve),
+    Serve(ServeArgs),
     /// Keeps settings under a name. A profile has no secrets.
     #[command(
         subcommand,
         after_help = "Examples:\n  ehcp profile add prod -n my-namespace -e orders -a mystorage -c checkpoints\n  ehcp profile use prod"
     )]
-    Profile(Profile),
+    Profile(ProfileCommand),
     /// Writes a completion script for a shell.
     #[command(after_help = "Examples:\n  ehcp completions bash > ~/.local/share/bash-completion/completions/ehcp")]
     Completions {
@@ -207,7 +207,7 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct List {
+pub struct ListArgs {
     /// Only groups in this state: empty, dead, stable, moving or mixed.
     #[arg(long, value_name = "STATE")]
     pub state: Option<String>,
@@ -217,7 +217,7 @@ pub struct List {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Describe {
+pub struct DescribeArgs {
     /// Shows the members instead of the partitions.
     #[arg(long, conflicts_with = "state")]
     pub members: bool,
@@ -227,7 +227,7 @@ pub struct Describe {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Lag {
+pub struct LagArgs {
     /// Shows one number, the sum.
     #[arg(long)]
     pub sum: bool,
@@ -239,7 +239,7 @@ pub struct Lag {
 /// Where to set the checkpoints.
 #[derive(Debug, ClapArgs)]
 #[group(required = true, multiple = false)]
-pub struct Target {
+pub struct TargetArgs {
     /// Before the first available event.
     #[arg(long)]
     pub to_earliest: bool,
@@ -247,7 +247,7 @@ pub struct Target {
     #[arg(long)]
     pub to_latest: bool,
     /// Before the first event that was enqueued after this time, as 2026-11-23T10:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = datetime)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to_datetime: Option<OffsetDateTime>,
     /// The same for a time that is this long ago.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
@@ -273,8 +273,8 @@ pub struct Target {
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Selection {
     /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST")]
-    pub partitions: Option<Partitions>,
+    #[arg(short, long, value_parser = parse_partitions, value_name = "LIST")]
+    pub partitions: Option<PartitionList>,
 }
 
 /// What is permitted.
@@ -298,9 +298,9 @@ pub struct Permission {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Reset {
+pub struct ResetArgs {
     #[command(flatten)]
-    pub target: Target,
+    pub target: TargetArgs,
     #[command(flatten)]
     pub selection: Selection,
     /// Writes positions of --from-file also if the partition has no such events.
@@ -311,9 +311,9 @@ pub struct Reset {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Init {
+pub struct InitArgs {
     #[command(flatten)]
-    pub target: Target,
+    pub target: TargetArgs,
     #[command(flatten)]
     pub selection: Selection,
     /// Writes. Without it, the command shows what it would do.
@@ -324,7 +324,7 @@ pub struct Init {
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("records").required(true).multiple(true)))]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
-pub struct Delete {
+pub struct DeleteArgs {
     /// The checkpoints. Processors that start afterwards use their start position, and KEDA counts the whole event hub.
     #[arg(long, group = "records")]
     pub checkpoints: bool,
@@ -346,10 +346,10 @@ pub struct Delete {
 
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("released").required(true).multiple(true)))]
-pub struct Release {
+pub struct ReleaseArgs {
     /// These partitions, as 0,3-5.
-    #[arg(short, long, value_parser = partitions, value_name = "LIST", group = "released")]
-    pub partitions: Option<Partitions>,
+    #[arg(short, long, value_parser = parse_partitions, value_name = "LIST", group = "released")]
+    pub partitions: Option<PartitionList>,
     /// The partitions of this owner.
     #[arg(long, value_name = "ID", group = "released")]
     pub owner: Option<OwnerId>,
@@ -365,7 +365,7 @@ pub struct Release {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Export {
+pub struct ExportArgs {
     /// The file [default: the standard output].
     #[arg(long, value_name = "FILE")]
     pub to: Option<PathBuf>,
@@ -384,7 +384,7 @@ pub enum FileFormat {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Import {
+pub struct ImportArgs {
     /// A file that `export` wrote, or a CSV file.
     #[arg(long, value_name = "FILE")]
     pub from: PathBuf,
@@ -402,7 +402,7 @@ pub struct Import {
 
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("destination").required(true).multiple(true)))]
-pub struct Copy {
+pub struct CopyArgs {
     /// Another consumer group of the event hub.
     #[arg(long, value_name = "NAME", group = "destination")]
     pub to_group: Option<String>,
@@ -431,7 +431,7 @@ pub enum ExactCase {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Peek {
+pub struct PeekArgs {
     /// The partition.
     #[arg(short, long, value_name = "ID")]
     pub partition: String,
@@ -447,7 +447,7 @@ pub struct Peek {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Check {
+pub struct CheckArgs {
     /// Warns if the sum of the lag is greater.
     #[arg(long, value_name = "EVENTS")]
     pub lag_warn: Option<u64>,
@@ -463,7 +463,7 @@ pub struct Check {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Doctor {
+pub struct DoctorArgs {
     /// Also writes and deletes a blob, to check the permission to write and what the account does with writes.
     #[arg(long)]
     pub write_probe: bool,
@@ -473,7 +473,7 @@ pub struct Doctor {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Profile {
+pub enum ProfileCommand {
     /// Keeps the settings of this command line under a name.
     Add {
         /// The name.

@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 
-use crate::text::interval;
+use crate::text::parse_interval;
 
 /// How often to look.
 #[derive(Clone, Copy, Debug, ClapArgs)]
-pub struct Looks {
+pub struct LookIntervals {
     /// The time between two looks at the records, at least 100ms.
-    #[arg(long, value_parser = interval, default_value = "2s", value_name = "DURATION")]
+    #[arg(long, value_parser = parse_interval, default_value = "2s", value_name = "DURATION")]
     pub interval: Duration,
     /// The time between two readings of the event hub, at least 100ms.
-    #[arg(long, value_parser = interval, default_value = "10s", value_name = "DURATION")]
+    #[arg(long, value_parser = parse_interval, default_value = "10s", value_name = "DURATION")]
     pub hub_interval: Duration,
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Watch {
+pub struct WatchArgs {
     #[command(flatten)]
-    pub looks: Looks,
+    pub looks: LookIntervals,
     /// Ends after this number of looks.
     #[arg(long, value_name = "N")]
     pub count: Option<NonZeroUsize>,
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Serve {
+pub struct ServeArgs {
     /// The address. Port 0 is any free port.
     #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDRESS")]
     pub listen: SocketAddr,
     #[command(flatten)]
-    pub looks: Looks,
+    pub looks: LookIntervals,
     /// This consumer group of the event hub; may be repeated [default: the one of --consumer-group].
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
     pub group: Vec<String>,
@@ -44,7 +44,7 @@ pub struct Serve {
 }
 
 #[derive(Debug, ClapArgs)]
-pub struct Keda {
+pub struct KedaArgs {
     /// How many events one replica may be behind: unprocessedEventThreshold.
     #[arg(long, value_name = "EVENTS", default_value_t = 1000, value_parser = clap::value_parser!(i64).range(1..))]
     pub threshold: i64,

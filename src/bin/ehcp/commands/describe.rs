@@ -1,12 +1,12 @@
 //! `ehcp describe`.
 
-use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription};
+use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
 
-use crate::args::{Describe, Global};
-use crate::connection::Connection;
+use crate::args::{DescribeArgs, Global};
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Result};
-use crate::output::{Column, Output, Table, Tone, print};
-use crate::text::{count, or_empty, ranges, time};
+use crate::output::{Column, Output, Table, Tone, print_text};
+use crate::text::{format_count, format_time, join_ranges, or_empty};
 
 const PARTITIONS: &[Column] = &[
     Column::text("PARTITION"),
@@ -43,42 +43,41 @@ const STATE: &[Column] = &[
     Column::number("TOTAL-LAG"),
 ];
 
-pub async fn run(global: &Global, describe: &Describe) -> Result<Exit> {
-    let connection = Connection::resolve(global)?;
-    let group = connection.describe().await?;
+pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
+    let group = GroupConnection::resolve(global)?.describe_group().await?;
     let output = Output::new(global);
     if describe.members {
-        output.show(&group, &group.members, &members(&group, output))?;
+        output.show_document(&group, &group.members, &member_table(&group, output))?;
     } else if describe.state {
-        output.show(&group, &[&group.group], &state(&group))?;
+        output.show_document(&group, &[&group.group], &state_table(&group))?;
     } else {
         if output.is_for_people() {
-            print(&format!("{}\n\n", headline(&group)))?;
+            print_text(&format!("{}\n\n", format_headline(&group)))?;
         }
-        output.show(&group, &group.partitions, &partitions(&group, output))?;
+        output.show_document(&group, &group.partitions, &partition_table(&group, output))?;
     }
     Ok(Exit::Done)
 }
 
-fn headline(group: &GroupDescription) -> String {
+fn format_headline(group: &GroupDescription) -> String {
     let summary = &group.group;
     format!(
         "{}  {}, {}, {}, {} without an owner, lag {}",
-        name(group),
+        group_name(group),
         summary.state,
-        count(summary.members, "owner"),
-        count(group.partitions.len(), "partition"),
+        format_count(summary.members, "owner"),
+        format_count(group.partitions.len(), "partition"),
         summary.unowned,
         summary.lag,
     )
 }
 
-fn name(group: &GroupDescription) -> String {
+fn group_name(group: &GroupDescription) -> String {
     let summary = &group.group;
     format!("{}/{}/{}", summary.namespace, summary.event_hub, summary.consumer_group)
 }
 
-fn partitions(group: &GroupDescription, output: Output) -> Table {
+fn partition_table(group: &GroupDescription, output: Output) -> Table {
     let mut table = Table::new(PARTITIONS);
     for partition in &group.partitions {
         let owner = partition.owner.as_ref();
@@ -86,13 +85,18 @@ fn partitions(group: &GroupDescription, output: Output) -> Table {
         let position = checkpoint.map(|checkpoint| &checkpoint.position);
         let hub = partition.hub.as_ref();
         let lag_state = serde_json::to_value(partition.lag.state).ok();
+        let tone = match partition.state {
+            OwnershipState::Expired => Tone::Bad,
+            OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
+            _ => Tone::Plain,
+        };
         let cells = [
             partition.id.to_string(),
             partition.state.to_string(),
             or_empty(owner.map(|owner| &owner.id)),
-            or_empty(owner.map(|owner| output.ago(group.taken_at, owner.renewed))),
-            or_empty(owner.map(|owner| output.duration(owner.expires_in))),
-            or_empty(owner.and_then(|owner| owner.since).map(time)),
+            or_empty(owner.map(|owner| output.format_ago(group.taken_at, owner.renewed))),
+            or_empty(owner.map(|owner| output.format_duration(owner.expires_in))),
+            or_empty(owner.and_then(|owner| owner.since).map(format_time)),
             or_empty(owner.and_then(|owner| owner.epoch)),
             or_empty(position.and_then(|position| position.sequence_number)),
             or_empty(position.and_then(|position| position.offset.as_deref())),
@@ -100,41 +104,33 @@ fn partitions(group: &GroupDescription, output: Output) -> Table {
             or_empty(hub.and_then(|hub| hub.last)),
             or_empty(partition.lag.events),
             lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
-            or_empty(checkpoint.map(|checkpoint| output.ago(group.taken_at, checkpoint.updated))),
+            or_empty(checkpoint.map(|checkpoint| output.format_ago(group.taken_at, checkpoint.updated))),
         ];
-        table.add_row_in_tone(cells, tone(partition));
+        table.add_row_in_tone(cells, tone);
     }
     table
 }
 
-fn tone(partition: &PartitionDescription) -> Tone {
-    match partition.state {
-        OwnershipState::Expired => Tone::Bad,
-        OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
-        _ => Tone::Plain,
-    }
-}
-
-fn members(group: &GroupDescription, output: Output) -> Table {
+fn member_table(group: &GroupDescription, output: Output) -> Table {
     let mut table = Table::new(MEMBERS);
     for member in &group.members {
         table.add_row([
             member.id.to_string(),
             member.sdk.to_string(),
-            ranges(&member.partitions),
+            join_ranges(&member.partitions),
             or_empty(member.load),
-            or_empty(member.since.map(time)),
-            output.ago(group.taken_at, member.renewed),
+            or_empty(member.since.map(format_time)),
+            output.format_ago(group.taken_at, member.renewed),
         ]);
     }
     table
 }
 
-fn state(group: &GroupDescription) -> Table {
+fn state_table(group: &GroupDescription) -> Table {
     let summary = &group.group;
     let mut table = Table::new(STATE);
     table.add_row([
-        name(group),
+        group_name(group),
         summary.state.to_string(),
         summary.members.to_string(),
         group.partitions.len().to_string(),

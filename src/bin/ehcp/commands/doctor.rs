@@ -2,15 +2,14 @@
 
 use eventhubs_checkpoint::admin::{Check, GroupRecords, HubRanges, Severity};
 use eventhubs_checkpoint::source::EventSource;
-use eventhubs_checkpoint::store::StorageWarning;
 use eventhubs_checkpoint::{ErrorKind, PartitionId};
 use serde::Serialize;
 
-use crate::args::{Doctor, Format, Global};
-use crate::connection::Connection;
+use crate::args::{DoctorArgs, Format, Global};
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, Tone, print};
-use crate::text;
+use crate::output::{Column, Output, Table, Tone, print_text};
+use crate::text::{format_count, join_ranges, or_empty};
 
 const COLUMNS: &[Column] = &[
     Column::text("CHECK"),
@@ -29,7 +28,7 @@ const OK: &str = "ok";
 const SKIPPED: &str = "skipped";
 
 #[derive(Serialize)]
-struct Row {
+struct CheckRow {
     check: String,
     /// `ok`, `skipped`, `info`, `warning` or `error`.
     result: String,
@@ -38,7 +37,7 @@ struct Row {
     remedy: Option<String>,
 }
 
-impl Row {
+impl CheckRow {
     fn ok(check: &str, detail: impl Into<String>) -> Self {
         Self {
             check: check.to_owned(),
@@ -47,10 +46,6 @@ impl Row {
             detail: detail.into(),
             remedy: None,
         }
-    }
-
-    fn skipped(check: &str) -> Self {
-        Self { result: SKIPPED.to_owned(), ..Self::ok(check, "it needs the event hub") }
     }
 
     /// A connection that failed. The role is the remedy if the service rejects the caller.
@@ -71,37 +66,37 @@ impl Row {
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct DoctorDocument<'a> {
     schema: &'static str,
-    checks: &'a [Row],
+    checks: &'a [CheckRow],
 }
 
-pub async fn run(global: &Global, doctor: &Doctor) -> Result<Exit> {
+pub async fn run(global: &Global, doctor: &DoctorArgs) -> Result<Exit> {
     check_names(doctor, global.no_hub)?;
-    let connection = Connection::resolve(global)?;
+    let connection = GroupConnection::resolve(global)?;
     let mut rows = Vec::new();
     let records = check_storage(&connection, &mut rows).await;
     if doctor.write_probe {
-        rows.extend(write_probe(&connection).await);
+        rows.extend(check_storage_writes(&connection).await);
     }
     let hub = check_hub(&connection, &mut rows).await;
     if let Some(records) = &records {
         rows.extend(finding_rows(records, hub.as_ref()));
     }
     rows.retain(|row| is_wanted(row, &doctor.only));
-    show(global, &rows)?;
+    show_checks(global, &rows)?;
     let has_finding = rows.iter().any(|row| row.result == "warning" || row.result == "error");
     Ok(if has_finding { Exit::Differences } else { Exit::Done })
 }
 
 /// Returns whether a row is shown: also a failure that leaves a wanted check undone.
-fn is_wanted(row: &Row, only: &[String]) -> bool {
+fn is_wanted(row: &CheckRow, only: &[String]) -> bool {
     let has_check_of_records = only.iter().any(|name| ![STORAGE, STORAGE_WRITE, HUB].contains(&name.as_str()));
     let is_missing_connection = row.result == "error" && (row.check == STORAGE || row.check == HUB);
     only.is_empty() || only.contains(&row.check) || (is_missing_connection && has_check_of_records)
 }
 
-fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
+fn check_names(doctor: &DoctorArgs, no_hub: bool) -> Result<()> {
     let only = &doctor.only;
     if only.iter().any(|name| name == STORAGE_WRITE) && !doctor.write_probe {
         return Err(Failure::usage("storage-write writes a blob: add --write-probe"));
@@ -117,54 +112,57 @@ fn check_names(doctor: &Doctor, no_hub: bool) -> Result<()> {
     }
 }
 
-async fn check_storage(connection: &Connection, rows: &mut Vec<Row>) -> Option<GroupRecords> {
+async fn check_storage(connection: &GroupConnection, rows: &mut Vec<CheckRow>) -> Option<GroupRecords> {
     const ROLE: &str = "grant Storage Blob Data Reader on the container";
-    let read = async { Ok::<_, Failure>(connection.reader().await?.read().await?) };
+    let read = async { Ok::<_, Failure>(connection.connect_reader().await?.read().await?) };
     match read.await {
         Ok(records) => {
-            let group = records.describe(None).group;
-            let detail = format!("container {:?}: the group is {}", connection.container_name, group.state);
-            rows.push(Row::ok(STORAGE, detail));
+            let state = records.describe(None).group.state;
+            rows.push(CheckRow::ok(
+                STORAGE,
+                format!("container {:?}: the group is {state}", connection.container_name),
+            ));
             Some(records)
         }
         Err(failure) => {
-            rows.push(Row::failed(STORAGE, &failure, ROLE));
+            rows.push(CheckRow::failed(STORAGE, &failure, ROLE));
             None
         }
     }
 }
 
 /// Writes, lists and deletes a blob that no member reads.
-async fn write_probe(connection: &Connection) -> Vec<Row> {
+async fn check_storage_writes(connection: &GroupConnection) -> Vec<CheckRow> {
     const ROLE: &str = "grant Storage Blob Data Contributor on the container to the members";
-    let verified = async { Ok::<_, Failure>(connection.store()?.connect().await?) };
+    let verified = async { Ok::<_, Failure>(connection.store_builder()?.connect().await?) };
     match verified.await {
         Ok(store) if store.storage_warnings().is_empty() => {
-            vec![Row::ok(STORAGE_WRITE, "conditional writes, metadata in listings, deletion")]
+            vec![CheckRow::ok(STORAGE_WRITE, "conditional writes, metadata in listings, deletion")]
         }
-        Ok(store) => {
-            let warnings = store.storage_warnings().iter().map(StorageWarning::advice);
-            let rows = warnings.map(|advice| {
+        Ok(store) => store
+            .storage_warnings()
+            .iter()
+            .map(|warning| {
+                let advice = warning.advice();
                 let (detail, remedy) = advice.split_once(": ").unwrap_or((&advice, "see docs/storage.md"));
-                Row::new(STORAGE_WRITE, Severity::Warning, detail, remedy)
-            });
-            rows.collect()
-        }
-        Err(failure) => vec![Row::failed(STORAGE_WRITE, &failure, ROLE)],
+                CheckRow::new(STORAGE_WRITE, Severity::Warning, detail, remedy)
+            })
+            .collect(),
+        Err(failure) => vec![CheckRow::failed(STORAGE_WRITE, &failure, ROLE)],
     }
 }
 
-async fn check_hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRanges> {
+async fn check_hub(connection: &GroupConnection, rows: &mut Vec<CheckRow>) -> Option<HubRanges> {
     const ROLE: &str = "grant Azure Event Hubs Data Receiver on the event hub";
     if connection.global.no_hub {
         return None;
     }
     let read = async {
         let source = connection.require_hub().await?;
-        let ranges = connection.ranges(&source).await?;
+        let ranges = connection.read_ranges(&source).await?;
         // A rejected reader shows that the group exists.
         let access = match ranges.partitions().next() {
-            Some(partition) => connection.in_time(source.check_access(partition)).await?,
+            Some(partition) => connection.within_timeout(source.check_access(partition)).await?,
             None => Ok(()),
         };
         match access {
@@ -174,12 +172,12 @@ async fn check_hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRa
     };
     match read.await {
         Ok(ranges) => {
-            let detail = format!("{}: {}", connection.group, text::count(ranges.partitions().count(), "partition"));
-            rows.push(Row::ok(HUB, detail));
+            let partitions = format_count(ranges.partitions().count(), "partition");
+            rows.push(CheckRow::ok(HUB, format!("{}: {partitions}", connection.group)));
             Some(ranges)
         }
         Err(failure) => {
-            rows.push(Row::failed(HUB, &failure, ROLE));
+            rows.push(CheckRow::failed(HUB, &failure, ROLE));
             None
         }
     }
@@ -187,20 +185,22 @@ async fn check_hub(connection: &Connection, rows: &mut Vec<Row>) -> Option<HubRa
 
 /// Returns whether a check compares the records with the event hub.
 fn needs_hub(check: &str) -> bool {
-    let checks = [
+    [
         Check::ExpiredCheckpoint,
         Check::CheckpointBeyondEnd,
+        Check::CheckpointOfFormerHub,
         Check::StuckPartition,
         Check::OrphanRecord,
         Check::IdleMembers,
-    ];
-    checks.iter().any(|known| known.as_str() == check)
+    ]
+    .iter()
+    .any(|known| known.as_str() == check)
 }
 
 /// Returns a row for each finding, and one for each check without any.
-fn finding_rows(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
+fn finding_rows(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<CheckRow> {
     let findings = records.diagnose(hub);
-    let found = findings.iter().map(|finding| Row {
+    let found = findings.iter().map(|finding| CheckRow {
         check: finding.check.to_string(),
         result: finding.severity.to_string(),
         partitions: finding.partitions.clone(),
@@ -208,25 +208,28 @@ fn finding_rows(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<Row> {
         remedy: Some(finding.remedy.to_owned()),
     });
     let clean = Check::ALL.iter().filter(|check| findings.iter().all(|finding| finding.check != **check));
-    let clean = clean.map(|check| match hub {
-        None if needs_hub(check.as_str()) => Row::skipped(check.as_str()),
-        _ => Row::ok(check.as_str(), ""),
-    });
-    found.chain(clean).collect()
+    found
+        .chain(clean.map(|check| match hub {
+            None if needs_hub(check.as_str()) => {
+                CheckRow { result: SKIPPED.to_owned(), ..CheckRow::ok(check.as_str(), "it needs the event hub") }
+            }
+            _ => CheckRow::ok(check.as_str(), ""),
+        }))
+        .collect()
 }
 
 /// Shows the findings, then the checks without any and those that were skipped, on one line each.
-fn show(global: &Global, rows: &[Row]) -> Result<()> {
+fn show_checks(global: &Global, rows: &[CheckRow]) -> Result<()> {
     if global.output != Format::Table {
         return show_table(global, rows);
     }
     let mut lines = Vec::new();
-    for Row { check, result, partitions, detail, remedy } in
+    for CheckRow { check, result, partitions, detail, remedy } in
         rows.iter().filter(|row| row.result != OK && row.result != SKIPPED)
     {
         let partitions = match partitions.as_slice() {
             [] => String::new(),
-            partitions => format!(" in {}", text::ranges(partitions)),
+            partitions => format!(" in {}", join_ranges(partitions)),
         };
         lines.push(format!("{result:<8}{check}{partitions}: {detail}\n"));
         lines.extend(remedy.iter().map(|remedy| format!("        -> {remedy}\n")));
@@ -237,21 +240,26 @@ fn show(global: &Global, rows: &[Row]) -> Result<()> {
             lines.push(format!("{result:<8}{}\n", checks.join(", ")));
         }
     }
-    print(&lines.concat())
+    print_text(&lines.concat())
 }
 
-fn show_table(global: &Global, rows: &[Row]) -> Result<()> {
+fn show_table(global: &Global, rows: &[CheckRow]) -> Result<()> {
     let mut table = Table::new(COLUMNS);
     for row in rows {
+        let cells = [
+            row.check.clone(),
+            row.result.clone(),
+            join_ranges(&row.partitions),
+            row.detail.clone(),
+            or_empty(row.remedy.as_ref()),
+        ];
         let tone = match row.result.as_str() {
             OK => Tone::Good,
             "warning" => Tone::Warning,
             "error" => Tone::Bad,
             _ => Tone::Plain,
         };
-        let remedy = row.remedy.clone().unwrap_or_default();
-        let partitions = text::ranges(&row.partitions);
-        table.add_row_in_tone([row.check.clone(), row.result.clone(), partitions, row.detail.clone(), remedy], tone);
+        table.add_row_in_tone(cells, tone);
     }
-    Output::new(global).show(&Document { schema: "ehcp.doctor/1", checks: rows }, rows, &table)
+    Output::new(global).show_document(&DoctorDocument { schema: "ehcp.doctor/1", checks: rows }, rows, &table)
 }

@@ -1,31 +1,35 @@
 //! `ehcp export`.
 
-use eventhubs_checkpoint::admin;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+use eventhubs_checkpoint::admin::Export;
 
 use super::positions::{to_csv, to_json};
-use crate::args::{Export, FileFormat, Format, Global};
-use crate::connection::Connection;
+use crate::args::{ExportArgs, FileFormat, Format, Global};
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{note, print};
-use crate::text::count;
+use crate::output::{print_note, print_text};
+use crate::text::format_count;
 
-pub async fn run(global: &Global, export: &Export) -> Result<Exit> {
-    let connection = Connection::resolve(global)?;
-    let group = connection.records().await?;
-    let document = admin::Export::from(&group);
+pub async fn run(global: &Global, export: &ExportArgs) -> Result<Exit> {
+    let document = Export::from(&GroupConnection::resolve(global)?.describe_records().await?);
     let text = match (export.format, global.output) {
         (Some(FileFormat::Csv), _) | (None, Format::Csv) => to_csv(&document)?,
         _ => to_json(&document)?,
     };
     let Some(file) = &export.to else {
-        print(&text)?;
+        print_text(&text)?;
         return Ok(Exit::Done);
     };
     // An export may be the only copy.
-    let created = std::fs::OpenOptions::new().write(true).create_new(true).open(file);
-    let written = created.and_then(|mut created| std::io::Write::write_all(&mut created, text.as_bytes()));
-    written.map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(file)
+        .and_then(|mut created| created.write_all(text.as_bytes()))
+        .map_err(|error| Failure::failed(format!("cannot write {}: {error}", file.display())))?;
     let positions = document.partitions.iter().filter(|partition| partition.checkpoint.is_some()).count();
-    note(format_args!("wrote {} to {}", count(positions, "checkpoint"), file.display()));
+    print_note(format_args!("wrote {} to {}", format_count(positions, "checkpoint"), file.display()));
     Ok(Exit::Done)
 }

@@ -10,21 +10,22 @@ use eventhubs_checkpoint::admin::migrate::{LegacyCheckpoint, LegacyListing};
 
 use super::positions::BYTE_ORDER_MARK;
 use crate::exit::{Failure, Result};
-use crate::output::printable;
+use crate::output::printable_text;
 
 const HEADERS: &[&[&str]] = &[&["topic", "partition", "offset"], &["group", "topic", "partition", "offset"]];
 
 /// Reads the offsets of a topic, which is an event hub, from a file that `kafka-consumer-groups --export` wrote: lines
 /// of `topic,partition,offset`, or of `group,topic,partition,offset` if several groups were exported. `group` chooses
 /// one of them.
-pub fn read(file: &Path, topic: &str, group: Option<&str>) -> Result<LegacyListing> {
-    let text = fs::read_to_string(file).map_err(|error| error.to_string());
-    text.and_then(|text| parse(&text, topic, group))
+pub fn read_offsets(file: &Path, topic: &str, group: Option<&str>) -> Result<LegacyListing> {
+    fs::read_to_string(file)
+        .map_err(|error| error.to_string())
+        .and_then(|text| parse_offsets(&text, topic, group))
         .map_err(|error| Failure::usage(format!("cannot read {}: {error}", file.display())))
 }
 
-fn parse(text: &str, topic: &str, group: Option<&str>) -> Result<LegacyListing, String> {
-    let lines = of_topic(lines(text)?, topic)?;
+fn parse_offsets(text: &str, topic: &str, group: Option<&str>) -> Result<LegacyListing, String> {
+    let lines = select_topic(parse_lines(text)?, topic)?;
     let groups: BTreeSet<_> = lines.iter().filter_map(|line| line.group.as_deref()).collect();
     let group = match (group, groups.len()) {
         (Some(group), 1..) if groups.contains(group) => Some(group),
@@ -48,34 +49,32 @@ fn parse(text: &str, topic: &str, group: Option<&str>) -> Result<LegacyListing, 
     Ok(listing)
 }
 
-struct Line {
+struct OffsetLine {
     group: Option<String>,
     topic: String,
     partition: PartitionId,
     offset: String,
 }
 
-fn lines(text: &str) -> Result<Vec<Line>, String> {
-    let text = text.trim_start_matches(BYTE_ORDER_MARK);
+fn parse_lines(text: &str) -> Result<Vec<OffsetLine>, String> {
     let mut reader = csv::ReaderBuilder::new();
     reader.has_headers(false).flexible(true).trim(csv::Trim::All);
+    let text = text.trim_start_matches(BYTE_ORDER_MARK);
     let mut lines = Vec::new();
     for (number, record) in reader.from_reader(text.as_bytes()).records().enumerate() {
         let record = record.map_err(|error| error.to_string())?;
-        if number > 0 || !is_header(&record) {
-            lines.push(line(&record).map_err(|problem| format!("line {}: {problem}", number + 1))?);
+        let is_header = HEADERS.iter().any(|header| {
+            header.len() == record.len()
+                && header.iter().zip(&record).all(|(name, cell)| cell.eq_ignore_ascii_case(name))
+        });
+        if number > 0 || !is_header {
+            lines.push(parse_line(&record).map_err(|problem| format!("line {}: {problem}", number + 1))?);
         }
     }
     Ok(lines)
 }
 
-fn is_header(record: &StringRecord) -> bool {
-    HEADERS.iter().any(|header| {
-        header.len() == record.len() && header.iter().zip(record).all(|(name, cell)| cell.eq_ignore_ascii_case(name))
-    })
-}
-
-fn line(record: &StringRecord) -> Result<Line, String> {
+fn parse_line(record: &StringRecord) -> Result<OffsetLine, String> {
     let cells: Vec<_> = record.iter().collect();
     let (group, rest) = match cells.as_slice() {
         [group, rest @ ..] if rest.len() == 3 => (Some((*group).to_owned()), rest),
@@ -85,11 +84,11 @@ fn line(record: &StringRecord) -> Result<Line, String> {
         return Err("it must be topic,partition,offset or group,topic,partition,offset".to_owned());
     };
     let number: u32 = partition.parse().map_err(|_| format!("{partition:?} is no partition"))?;
-    Ok(Line { group, topic: (*topic).to_owned(), partition: number.into(), offset: (*offset).to_owned() })
+    Ok(OffsetLine { group, topic: (*topic).to_owned(), partition: number.into(), offset: (*offset).to_owned() })
 }
 
 /// Returns the lines of a topic. The names of event hubs have no case.
-fn of_topic(lines: Vec<Line>, topic: &str) -> Result<Vec<Line>, String> {
+fn select_topic(lines: Vec<OffsetLine>, topic: &str) -> Result<Vec<OffsetLine>, String> {
     let topics: BTreeSet<_> = lines.iter().map(|line| line.topic.clone()).collect();
     let found: Vec<_> = lines.into_iter().filter(|line| line.topic.eq_ignore_ascii_case(topic)).collect();
     if found.is_empty() {
@@ -100,7 +99,7 @@ fn of_topic(lines: Vec<Line>, topic: &str) -> Result<Vec<Line>, String> {
 }
 
 fn join_names(names: &BTreeSet<&str>) -> String {
-    printable(&names.iter().copied().collect::<Vec<_>>().join(", "))
+    printable_text(&names.iter().copied().collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -110,7 +109,7 @@ mod tests {
     use super::*;
 
     fn numbers(text: &str, group: Option<&str>) -> Result<Vec<(String, i64)>, String> {
-        let listing = parse(text, "orders", group)?;
+        let listing = parse_offsets(text, "orders", group)?;
         let number = |found: &LegacyCheckpoint| (found.partition.to_string(), found.sequence_number.unwrap());
         Ok(listing.checkpoints.iter().map(number).collect())
     }
@@ -157,7 +156,7 @@ mod tests {
     #[test]
     fn a_wrong_offset_does_not_hide_the_others() {
         let listing =
-            parse("orders,0,-1\norders,1,9223372036854775808\norders,2,7\norders,3,", "orders", None).unwrap();
+            parse_offsets("orders,0,-1\norders,1,9223372036854775808\norders,2,7\norders,3,", "orders", None).unwrap();
         assert_eq!(listing.checkpoints.len(), 1);
         let problems: Vec<_> = listing.malformed.iter().map(|found| found.problem.as_str()).collect();
         assert_eq!(problems, ["\"-1\" is no offset", "\"9223372036854775808\" is no offset", "\"\" is no offset"]);
@@ -168,8 +167,8 @@ mod tests {
         #[test]
         fn any_text_is_read_or_rejected(content: Vec<u8>, rest in "[a-z0-9,\"\\n -]{0,80}") {
             for text in [String::from_utf8_lossy(&content).into_owned(), format!("orders,0,1\n{rest}")] {
-                let _ = parse(&text, "orders", None);
-                let _ = parse(&text, "orders", Some("a"));
+                let _ = parse_offsets(&text, "orders", None);
+                let _ = parse_offsets(&text, "orders", Some("a"));
             }
         }
     }

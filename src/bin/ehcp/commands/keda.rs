@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, KedaPartition, KedaPoll, KedaReason, KedaScale};
 use serde::Serialize;
 
-use crate::args::{Global, Keda};
-use crate::connection::Connection;
+use crate::args::{Global, KedaArgs};
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, Tone, note, print};
-use crate::text::{or_empty, ranges};
+use crate::output::{Column, Output, Table, Tone, print_note, print_text};
+use crate::text::{join_ranges, or_empty};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -22,7 +22,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct KedaDocument<'a> {
     schema: &'static str,
     group: &'a GroupSummary,
     #[serde(flatten)]
@@ -32,36 +32,40 @@ struct Document<'a> {
     scale: Option<KedaScale>,
 }
 
-pub async fn run(global: &Global, keda: &Keda) -> Result<Exit> {
-    let connection = Connection::resolve(global)?;
-    let records = connection.reader().await?.read().await?;
+pub async fn run(global: &Global, keda: &KedaArgs) -> Result<Exit> {
     if global.no_hub {
         return Err(Failure::usage("KEDA counts the events of the event hub: remove --no-hub"));
     }
-    let ranges = connection.ranges(&connection.require_hub().await?).await?;
-    let described = connection.with_records(records.describe(Some(&ranges)))?;
+    let connection = GroupConnection::resolve(global)?;
+    let records = connection.connect_reader().await?.read().await?;
+    let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
+    let described = connection.require_records(records.describe(Some(&ranges)))?;
     let poll = records.keda(&ranges);
-    show(global, keda, &described, &poll)?;
-    let problems = problems(&poll, &described);
-    problems.iter().for_each(note);
+    show_poll(global, keda, &described, &poll)?;
+    let problems = list_problems(&poll, &described);
+    problems.iter().for_each(print_note);
     Ok(if problems.is_empty() { Exit::Done } else { Exit::Differences })
 }
 
-fn show(global: &Global, keda: &Keda, described: &GroupDescription, poll: &KedaPoll) -> Result<()> {
+fn show_poll(global: &Global, keda: &KedaArgs, described: &GroupDescription, poll: &KedaPoll) -> Result<()> {
     let scale = poll.scale(keda.threshold, keda.max_replicas.map(u64::from));
     let output = Output::new(global);
     if output.is_for_people() {
-        print(&format!("{}\n\n", headline(described, poll, scale, keda.threshold)))?;
+        print_text(&format!("{}\n\n", format_headline(described, poll, scale, keda.threshold)))?;
     }
     let mut table = Table::new(COLUMNS);
     for partition in &poll.partitions {
-        table.add_row_in_tone(cells(partition), if partition.is_wrong() { Tone::Warning } else { Tone::Plain });
+        table.add_row_in_tone(
+            partition_cells(partition),
+            if partition.is_wrong() { Tone::Warning } else { Tone::Plain },
+        );
     }
-    let document = Document { schema: "ehcp.keda/1", group: &described.group, poll, threshold: keda.threshold, scale };
-    output.show(&document, &poll.partitions, &table)
+    let document =
+        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll, threshold: keda.threshold, scale };
+    output.show_document(&document, &poll.partitions, &table)
 }
 
-fn headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<KedaScale>, threshold: i64) -> String {
+fn format_headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<KedaScale>, threshold: i64) -> String {
     let group = &described.group;
     let name = format!("{}/{}/{}", group.namespace, group.event_hub, group.consumer_group);
     match (poll.total, scale) {
@@ -74,7 +78,7 @@ fn headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<KedaSca
     }
 }
 
-fn cells(partition: &KedaPartition) -> [String; 7] {
+fn partition_cells(partition: &KedaPartition) -> [String; 7] {
     [
         partition.id.to_string(),
         or_empty(partition.sequence_number),
@@ -87,22 +91,23 @@ fn cells(partition: &KedaPartition) -> [String; 7] {
 }
 
 /// Returns what is wrong, and the remedies: one line for each reason.
-fn problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
+fn list_problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
     let mut wrong = BTreeMap::<KedaReason, Vec<_>>::new();
     for partition in poll.wrong() {
         wrong.entry(partition.count.why).or_default().push(&partition.id);
     }
-    let names = (!poll.names.finds_checkpoints).then(|| {
-        format!(
+    let mut problems = Vec::new();
+    if !poll.names.finds_checkpoints {
+        problems.push(format!(
             "KEDA finds no checkpoint of {}: it converts the consumer group to lower case, and the names of the blobs \
              have capital letters: use a consumer group without capital letters, or the blob-name case lower, to which \
              `ehcp copy --to-case lower` copies the checkpoints",
             described.group.consumer_group
-        )
-    });
-    let reasons = wrong.into_iter().map(|(why, partitions)| {
+        ));
+    }
+    for (why, partitions) in wrong {
         let remedy = why.remedy().unwrap_or("compare with `ehcp describe`");
-        format!("partition {}: {why}: {remedy}", ranges(partitions))
-    });
-    names.into_iter().chain(reasons).collect()
+        problems.push(format!("partition {}: {why}: {remedy}", join_ranges(partitions)));
+    }
+    problems
 }

@@ -2,16 +2,16 @@
 
 use serde::Serialize;
 
-use crate::args::{Global, Lag};
-use crate::connection::Connection;
+use crate::args::{Global, LagArgs};
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, note, print};
-use crate::text::{or_empty, ranges};
+use crate::output::{Column, Output, Table, print_note, print_text};
+use crate::text::{join_ranges, or_empty};
 
 const COLUMNS: &[Column] = &[Column::number("TOTAL"), Column::number("MAX"), Column::text("PARTITION")];
 
 #[derive(Serialize)]
-struct Totals {
+struct LagTotals {
     schema: &'static str,
     total: u64,
     /// The lag of the partition that has the most.
@@ -19,23 +19,25 @@ struct Totals {
     partition: Option<String>,
 }
 
-pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
-    let connection = Connection::resolve(global)?;
+pub async fn run(global: &Global, lag: &LagArgs) -> Result<Exit> {
+    let connection = GroupConnection::resolve(global)?;
     if global.no_hub {
         return Err(Failure::usage("the lag needs the event hub: remove --no-hub"));
     }
-    let group = connection.describe().await?;
+    let group = connection.describe_group().await?;
     let Some(total) = group.group.lag.events else {
         let unknown = group.partitions.iter().filter(|partition| partition.lag.events.is_none());
-        let unknown = ranges(unknown.map(|partition| &partition.id));
-        return Err(Failure::failed(format!("the lag of partition {unknown} is unknown: see `ehcp describe -o wide`")));
+        return Err(Failure::failed(format!(
+            "the lag of partition {} is unknown: see `ehcp describe -o wide`",
+            join_ranges(unknown.map(|partition| &partition.id))
+        )));
     };
     if lag.sum {
-        print(&format!("{total}\n"))?;
+        print_text(&format!("{total}\n"))?;
     } else {
         // The first one of several.
         let most = group.partitions.iter().rev().max_by_key(|partition| partition.lag.events);
-        let totals = Totals {
+        let totals = LagTotals {
             schema: "ehcp.lag/1",
             total,
             max: most.and_then(|most| most.lag.events),
@@ -43,11 +45,11 @@ pub async fn run(global: &Global, lag: &Lag) -> Result<Exit> {
         };
         let mut table = Table::new(COLUMNS);
         table.add_row([total.to_string(), or_empty(totals.max), or_empty(totals.partition.as_deref())]);
-        Output::new(global).show(&totals, &[&totals], &table)?;
+        Output::new(global).show_document(&totals, &[&totals], &table)?;
     }
     match lag.max {
         Some(max) if total > max => {
-            note(format_args!("the lag is {total}, more than {max}"));
+            print_note(format_args!("the lag is {total}, more than {max}"));
             Ok(Exit::Differences)
         }
         _ => Ok(Exit::Done),

@@ -1,11 +1,12 @@
 //! `ehcp list`.
 
-use eventhubs_checkpoint::admin::{GroupDescription, Reader, list_groups};
+use eventhubs_checkpoint::ConsumerGroup;
+use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, Reader, list_groups};
 use eventhubs_checkpoint::store::NameCase;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
-use crate::args::{Global, List};
+use crate::args::{Global, ListArgs};
 use crate::connection::StorageConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table};
@@ -27,31 +28,27 @@ const COLUMNS: &[Column] = &[
 const STATES: &[&str] = &["empty", "dead", "stable", "moving", "mixed"];
 
 /// How many groups are read at the same time.
-const CONCURRENT: usize = 8;
+const CONCURRENT_READS: usize = 8;
 
 #[derive(Serialize)]
-struct Groups<'a> {
+struct GroupsDocument<'a> {
     schema: &'static str,
     groups: &'a [GroupDescription],
 }
 
-pub async fn run(global: &Global, list: &List) -> Result<Exit> {
+pub async fn run(global: &Global, list: &ListArgs) -> Result<Exit> {
     if let Some(state) = list.state.as_deref().filter(|state| !STATES.contains(state)) {
         return Err(Failure::usage(format!("{state:?} is no state: use one of {}", STATES.join(", "))));
     }
     let storage = StorageConnection::resolve(global)?;
     let progress = Progress::spinner("reading the groups");
-    let container = storage.container(&storage.container_name)?;
+    let container = storage.open_container(&storage.container_name)?;
     let found = list_groups(&container, &list.prefix, global.listing_timeout()).await?;
-    let read = stream::iter(found).map(|group| {
-        let storage = &storage;
-        async move {
-            let reader = Reader::connect(storage.exact_store(&group)?).await?;
-            Ok::<_, Failure>(reader.read().await?.describe(None))
-        }
-    });
-    let mut groups: Vec<_> = read.buffered(CONCURRENT).try_collect().await?;
-    groups.iter_mut().for_each(show_case);
+    let mut groups: Vec<_> = stream::iter(found)
+        .map(|group| describe_exactly(&storage, group))
+        .buffered(CONCURRENT_READS)
+        .try_collect()
+        .await?;
     groups.retain(|group| list.state.as_ref().is_none_or(|state| group.group.state.as_str() == state));
     drop(progress);
 
@@ -71,18 +68,20 @@ pub async fn run(global: &Global, list: &List) -> Result<Exit> {
             group.members.to_string(),
             described.partitions.len().to_string(),
             checkpoints.len().to_string(),
-            or_empty(updated.map(|updated| output.ago(described.taken_at, updated))),
+            or_empty(updated.map(|updated| output.format_ago(described.taken_at, updated))),
         ]);
     }
-    output.show(&Groups { schema: "ehcp.groups/1", groups: &groups }, &groups, &table)?;
+    output.show_document(&GroupsDocument { schema: "ehcp.groups/1", groups: &groups }, &groups, &table)?;
     Ok(Exit::Done)
 }
 
-/// Groups are read under their exact names. Shows which case these names are.
-fn show_case(described: &mut GroupDescription) {
-    let group = &mut described.group;
-    let names = [&group.namespace, &group.event_hub, &group.consumer_group];
-    if names.iter().all(|name| **name == name.to_lowercase()) {
-        group.blob_name_case = NameCase::Lower;
+/// Reads a group under its exact names, and notes in which case these names are.
+async fn describe_exactly(storage: &StorageConnection, group: ConsumerGroup) -> Result<GroupDescription> {
+    let reader = Reader::connect(storage.exact_store_builder(&group)?).await?;
+    let mut described = reader.read().await?.describe(None);
+    let GroupSummary { namespace, event_hub, consumer_group, blob_name_case, .. } = &mut described.group;
+    if [namespace, event_hub, consumer_group].into_iter().all(|name| *name == name.to_lowercase()) {
+        *blob_name_case = NameCase::Lower;
     }
+    Ok(described)
 }

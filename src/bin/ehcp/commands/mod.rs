@@ -22,9 +22,10 @@ use clap::CommandFactory;
 
 use crate::args::{Args, Command};
 use crate::exit::{Exit, Failure, Result};
-use crate::output::print;
+use crate::output::print_text;
 use crate::serve;
 
+/// Runs a command, and returns its exit code.
 pub async fn run(args: Args) -> Result<u8> {
     let global = args.global;
     global.check_secrets()?;
@@ -34,13 +35,13 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Describe(describe) => describe::run(&global, &describe).await?,
         Command::Lag(lag) => lag::run(&global, &lag).await?,
         Command::Watch(watch) => watch::run(&global, &watch).await?,
-        Command::Reset(reset) => reset::reset(&global, reset).await?,
-        Command::Init(init) => reset::init(&global, init).await?,
+        Command::Reset(reset) => reset::run_reset(&global, reset).await?,
+        Command::Init(init) => reset::run_init(&global, init).await?,
         Command::Delete(delete) => delete::run(&global, &delete).await?,
         Command::Release(release) => release::run(&global, &release).await?,
         Command::Export(export) => export::run(&global, &export).await?,
-        Command::Import(import) => reset::import(&global, import).await?,
-        Command::Copy(copy) => reset::copy(&global, copy).await?,
+        Command::Import(import) => reset::run_import(&global, import).await?,
+        Command::Copy(copy) => reset::run_copy(&global, copy).await?,
         Command::Migrate(migrate) => migrate::run(&global, &migrate).await?,
         Command::Peek(peek) => peek::run(&global, &peek).await?,
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
@@ -50,13 +51,13 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Args::command(), "ehcp", &mut script);
-            print(&String::from_utf8_lossy(&script))?;
+            print_text(&String::from_utf8_lossy(&script))?;
             Exit::Done
         }
         Command::Man { to } => {
             std::fs::create_dir_all(&to)?;
-            let written = clap_mangen::generate_to(Args::command(), &to);
-            written.map_err(|error| Failure::failed(format!("cannot write to {}: {error}", to.display())))?;
+            clap_mangen::generate_to(Args::command(), &to)
+                .map_err(|error| Failure::failed(format!("cannot write to {}: {error}", to.display())))?;
             Exit::Done
         }
     };

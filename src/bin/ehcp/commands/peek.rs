@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
 use eventhubs_checkpoint::source::{EventReceiver, EventSource, Positioned, StartPosition};
+use eventhubs_checkpoint::{EventHubSource, PartitionId};
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::args::{Global, Peek};
-use crate::connection::Connection;
+use crate::args::{Format, Global, PeekArgs};
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, note};
+use crate::output::{Column, Output, Table, print_note};
 use crate::progress::Progress;
-use crate::text::{or_empty, time};
+use crate::text::{format_time, or_empty};
 
 const COLUMNS: &[Column] = &[
     Column::number("SEQUENCE"),
@@ -34,7 +34,7 @@ const NO_EPOCH: i64 = 0;
 const SHOWN_CHARACTERS: usize = 60;
 
 #[derive(Serialize)]
-struct Event {
+struct ShownEvent {
     sequence_number: Option<i64>,
     offset: Option<String>,
     enqueued_at: Option<String>,
@@ -47,44 +47,58 @@ struct Event {
     properties: BTreeMap<String, Value>,
 }
 
+impl ShownEvent {
+    fn new(received: &ReceivedEventData) -> Self {
+        let data = received.event_data();
+        let body = data.body().unwrap_or_default();
+        let text = std::str::from_utf8(body).ok().map(str::to_owned);
+        let properties = data.properties().into_iter().flatten();
+        Self {
+            sequence_number: Positioned::sequence_number(received),
+            offset: Positioned::offset(received).map(str::to_owned),
+            enqueued_at: Positioned::enqueued_at(received).map(format_time),
+            partition_key: received.partition_key().clone(),
+            bytes: body.len(),
+            body_base64: text.is_none().then(|| STANDARD.encode(body)),
+            body: text,
+            properties: properties.map(|(name, value)| (name.clone(), property_to_json(value))).collect(),
+        }
+    }
+
+    /// Returns the body, in the default table only its beginning.
+    fn body_cell(&self, format: Format) -> String {
+        let text = self.body.as_ref().or(self.body_base64.as_ref()).map_or("", String::as_str);
+        if format == Format::Table && text.chars().count() > SHOWN_CHARACTERS {
+            return text.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect();
+        }
+        text.to_owned()
+    }
+}
+
 #[derive(Serialize)]
-struct Events<'a> {
+struct EventsDocument<'a> {
     schema: &'static str,
     partition: &'a PartitionId,
     #[serde(rename = "events")]
-    read: &'a [Event],
+    read: &'a [ShownEvent],
 }
 
-pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
-    let connection = Connection::resolve(global)?;
+pub async fn run(global: &Global, peek: &PeekArgs) -> Result<Exit> {
+    let connection = GroupConnection::resolve(global)?;
     let partition = PartitionId::new(&peek.partition)?;
     let start = match peek.at {
         Some(number) => StartPosition::AfterSequenceNumber(number.saturating_sub(1)),
-        None => after_checkpoint(&connection, &partition).await?,
+        None => start_after_checkpoint(&connection, &partition).await?,
     };
     let hub = connection.require_hub().await?;
-    let known = connection.in_time(hub.event_hub_properties()).await??.partitions;
-    if !known.contains(&partition) {
-        let known: Vec<_> = known.iter().map(PartitionId::as_str).collect();
-        return Err(Failure::usage(format!(
-            "there is no partition {partition}: the partitions are {}",
-            known.join(", ")
-        )));
-    }
-    let properties = connection.in_time(hub.partition_properties(&partition)).await??;
-    let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
-    if let Some(at) = peek.at.filter(|at| *at > last.saturating_add(1)) {
-        let last = if last < 0 { "it has none yet".to_owned() } else { format!("its last event is {last}") };
-        return Err(Failure::failed(format!("partition {partition} has no event {at}: {last}")));
-    }
+    check_event_exists(&connection, &hub, &partition, peek.at).await?;
     let progress = Progress::spinner("reading");
     // Without an owner level, so that no processor is displaced.
     let opening = hub.open_receiver(&partition, start, peek.count.max(1), NO_EPOCH);
-    let events = receive_events(connection.in_time(opening).await??, peek).await?;
+    let events = receive_events(connection.within_timeout(opening).await??, peek).await?;
     drop(progress);
-    let events: Vec<_> = events.iter().map(event).collect();
+    let events: Vec<_> = events.iter().map(ShownEvent::new).collect();
     let mut table = Table::new(COLUMNS);
-    let is_short = Output::new(global).is_for_people() && global.output != crate::args::Format::Wide;
     for event in &events {
         table.add_row([
             or_empty(event.sequence_number),
@@ -92,22 +106,49 @@ pub async fn run(global: &Global, peek: &Peek) -> Result<Exit> {
             or_empty(event.enqueued_at.as_deref()),
             or_empty(event.partition_key.as_deref()),
             event.bytes.to_string(),
-            shorten_body(event, is_short),
+            event.body_cell(global.output),
         ]);
     }
-    let document = Events { schema: "ehcp.events/1", partition: &partition, read: &events };
-    Output::new(global).show(&document, &events, &table)?;
+    let document = EventsDocument { schema: "ehcp.events/1", partition: &partition, read: &events };
+    Output::new(global).show_document(&document, &events, &table)?;
     if events.is_empty() {
-        note(format_args!("no event came within {:?}", peek.wait));
+        print_note(format_args!("no event came within {:?}", peek.wait));
     }
     Ok(Exit::Done)
 }
 
+/// Fails if the event hub does not have the partition, or the partition does not have the event yet.
+async fn check_event_exists(
+    connection: &GroupConnection,
+    hub: &EventHubSource,
+    partition: &PartitionId,
+    at: Option<i64>,
+) -> Result<()> {
+    let known = connection.within_timeout(hub.event_hub_properties()).await??.partitions;
+    if !known.contains(partition) {
+        let known: Vec<_> = known.iter().map(PartitionId::as_str).collect();
+        return Err(Failure::usage(format!(
+            "there is no partition {partition}: the partitions are {}",
+            known.join(", ")
+        )));
+    }
+    let last = connection
+        .within_timeout(hub.partition_properties(partition))
+        .await??
+        .last_enqueued()
+        .map_or(-1, |last| last.sequence_number);
+    if let Some(at) = at.filter(|at| *at > last.saturating_add(1)) {
+        let last = if last < 0 { "it has none yet".to_owned() } else { format!("its last event is {last}") };
+        return Err(Failure::failed(format!("partition {partition} has no event {at}: {last}")));
+    }
+    Ok(())
+}
+
 /// Returns where a processor would continue.
-async fn after_checkpoint(connection: &Connection, partition: &PartitionId) -> Result<StartPosition> {
-    let group = connection.reader().await?.read().await?.describe(None);
-    let position = group.partition(partition).and_then(|partition| partition.checkpoint.as_ref());
-    let position = position.map(|checkpoint| checkpoint.position.clone()).unwrap_or_default();
+async fn start_after_checkpoint(connection: &GroupConnection, partition: &PartitionId) -> Result<StartPosition> {
+    let group = connection.connect_reader().await?.read().await?.describe(None);
+    let checkpoint = group.partition(partition).and_then(|partition| partition.checkpoint.as_ref());
+    let position = checkpoint.map(|checkpoint| checkpoint.position.clone()).unwrap_or_default();
     Ok(match (position.sequence_number, position.offset) {
         (Some(number), _) => StartPosition::AfterSequenceNumber(number),
         (None, Some(offset)) => StartPosition::AfterOffset(offset),
@@ -115,7 +156,10 @@ async fn after_checkpoint(connection: &Connection, partition: &PartitionId) -> R
     })
 }
 
-async fn receive_events(mut receiver: EventReceiver<ReceivedEventData>, peek: &Peek) -> Result<Vec<ReceivedEventData>> {
+async fn receive_events(
+    mut receiver: EventReceiver<ReceivedEventData>,
+    peek: &PeekArgs,
+) -> Result<Vec<ReceivedEventData>> {
     let mut events = Vec::new();
     while events.len() < peek.count {
         match timeout(peek.wait, receiver.next_batch(peek.count - events.len())).await {
@@ -127,25 +171,8 @@ async fn receive_events(mut receiver: EventReceiver<ReceivedEventData>, peek: &P
     Ok(events)
 }
 
-fn event(received: &ReceivedEventData) -> Event {
-    let data = received.event_data();
-    let body = data.body().unwrap_or_default();
-    let text = std::str::from_utf8(body).ok().map(str::to_owned);
-    let properties = data.properties().into_iter().flatten();
-    Event {
-        sequence_number: Positioned::sequence_number(received),
-        offset: Positioned::offset(received).map(str::to_owned),
-        enqueued_at: Positioned::enqueued_at(received).map(time),
-        partition_key: received.partition_key().clone(),
-        bytes: body.len(),
-        body_base64: text.is_none().then(|| STANDARD.encode(body)),
-        body: text,
-        properties: properties.map(|(name, value)| (name.clone(), property(value))).collect(),
-    }
-}
-
 /// Returns a property as the nearest value of JSON.
-fn property(value: &AmqpSimpleValue) -> Value {
+fn property_to_json(value: &AmqpSimpleValue) -> Value {
     match value {
         AmqpSimpleValue::Null => Value::Null,
         AmqpSimpleValue::Boolean(value) => json!(value),
@@ -163,12 +190,4 @@ fn property(value: &AmqpSimpleValue) -> Value {
         AmqpSimpleValue::String(value) => json!(value),
         other => json!(format!("{other:?}")),
     }
-}
-
-fn shorten_body(event: &Event, is_short: bool) -> String {
-    let text = event.body.as_ref().or(event.body_base64.as_ref()).map_or("", String::as_str);
-    if is_short && text.chars().count() > SHOWN_CHARACTERS {
-        return text.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect();
-    }
-    text.to_owned()
 }

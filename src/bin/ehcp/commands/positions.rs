@@ -8,6 +8,7 @@ use eventhubs_checkpoint::admin::{Export, RecordedPosition};
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};
+use crate::output::json_text;
 
 /// The documents that can be imported.
 const SCHEMAS: &[&str] = &["ehcp.export/1", "ehcp.group/1"];
@@ -17,7 +18,7 @@ pub const BYTE_ORDER_MARK: char = '\u{feff}';
 
 /// A line of a CSV file.
 #[derive(Debug, Serialize, Deserialize)]
-struct Line {
+struct PositionLine {
     partition: PartitionId,
     sequence_number: Option<i64>,
     #[serde(default)]
@@ -25,7 +26,7 @@ struct Line {
 }
 
 /// Reads the positions of a file in JSON or CSV, whichever it is.
-pub fn read(file: &Path) -> Result<Export> {
+pub fn read_positions(file: &Path) -> Result<Export> {
     let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("cannot read {}: {error}", file.display()));
     let text = fs::read_to_string(file).map_err(|error| failed(&error))?;
     let text = text.trim_start_matches(BYTE_ORDER_MARK);
@@ -42,7 +43,7 @@ pub fn read(file: &Path) -> Result<Export> {
     if positions.all(|position| position.sequence_number.is_none() && position.offset.is_none()) {
         return Err(failed(
             &"it has no positions: it must be a file that `export` wrote, or lines of \
-                            partition,sequence_number,offset below that header",
+              partition,sequence_number,offset below that header",
         ));
     }
     let mut ids: Vec<_> = export.partitions.iter().map(|partition| &partition.id).collect();
@@ -55,17 +56,18 @@ pub fn read(file: &Path) -> Result<Export> {
 
 fn from_csv(text: &str) -> csv::Result<Export> {
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
-    let lines = reader.deserialize::<Line>();
-    let positions = lines.map(|line| {
-        let Line { partition, sequence_number, offset } = line?;
-        Ok((partition, RecordedPosition { sequence_number, offset }))
-    });
-    Ok(Export::new(positions.collect::<csv::Result<Vec<_>>>()?))
+    let positions: csv::Result<Vec<_>> = reader
+        .deserialize()
+        .map(|line| {
+            let PositionLine { partition, sequence_number, offset } = line?;
+            Ok((partition, RecordedPosition { sequence_number, offset }))
+        })
+        .collect();
+    Ok(Export::new(positions?))
 }
 
 pub fn to_json(export: &Export) -> Result<String> {
-    let text = serde_json::to_string_pretty(export);
-    text.map(|text| text + "\n").map_err(|error| Failure::failed(error.to_string()))
+    json_text(serde_json::to_string_pretty(export))
 }
 
 /// Writes the partitions that have a checkpoint.
@@ -73,9 +75,13 @@ pub fn to_csv(export: &Export) -> Result<String> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for partition in &export.partitions {
         let Some(position) = partition.checkpoint.clone() else { continue };
-        let RecordedPosition { sequence_number, offset } = position;
-        let line = Line { partition: partition.id.clone(), sequence_number, offset };
-        writer.serialize(line).map_err(|error| Failure::failed(error.to_string()))?;
+        writer
+            .serialize(PositionLine {
+                partition: partition.id.clone(),
+                sequence_number: position.sequence_number,
+                offset: position.offset,
+            })
+            .map_err(|error| Failure::failed(error.to_string()))?;
     }
     let bytes = writer.into_inner().map_err(|error| Failure::failed(error.to_string()))?;
     String::from_utf8(bytes).map_err(|error| Failure::failed(error.to_string()))

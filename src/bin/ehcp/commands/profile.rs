@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::args::{self, Global, Settings};
+use crate::args::{ConnectionSettings, Global, ProfileCommand};
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table};
 use crate::profile::Profiles;
@@ -21,38 +21,40 @@ const COLUMNS: &[Column] = &[
 ];
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ProfilesDocument<'a> {
     schema: &'static str,
-    profiles: &'a [Row<'a>],
+    profiles: &'a [ProfileRow<'a>],
 }
 
 #[derive(Serialize)]
-struct Row<'a> {
+struct ProfileRow<'a> {
     name: &'a str,
     is_default: bool,
     #[serde(flatten)]
-    profile: &'a Settings,
+    profile: &'a ConnectionSettings,
 }
 
-pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
+pub fn run(global: &Global, command: ProfileCommand) -> Result<Exit> {
     let mut profiles = Profiles::read()?;
     match command {
-        args::Profile::List => return show(global, &profiles),
-        args::Profile::Add { name } => {
+        ProfileCommand::List => return show_profiles(global, &profiles),
+        ProfileCommand::Add { name } => {
             if global.hub_connection_string.is_some() || global.storage_connection_string.is_some() {
                 return Err(Failure::usage("a profile has no secrets: pass connection strings in the environment"));
             }
             let mut options = global.given.iter().filter(|word| word.starts_with("--"));
-            if let Some(option) = options.find(|option| *option != "--profile" && !Settings::has(option)) {
+            if let Some(option) =
+                options.find(|option| *option != "--profile" && !ConnectionSettings::has_option(option))
+            {
                 return Err(Failure::usage(format!("a profile does not keep {option}: pass it to each command")));
             }
             profiles.profiles.insert(name, global.settings.clone());
         }
-        args::Profile::Use { name } => {
+        ProfileCommand::Use { name } => {
             profiles.select(Some(&name))?;
             profiles.default = Some(name);
         }
-        args::Profile::Remove { name } => {
+        ProfileCommand::Remove { name } => {
             profiles.select(Some(&name))?;
             profiles.profiles.remove(&name);
             profiles.default = profiles.default.filter(|default| *default != name);
@@ -62,13 +64,14 @@ pub fn run(global: &Global, command: args::Profile) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
-    let rows = profiles.profiles.iter();
-    let rows: Vec<_> = rows
-        .map(|(name, profile)| Row { is_default: profiles.default.as_ref() == Some(name), name, profile })
+fn show_profiles(global: &Global, profiles: &Profiles) -> Result<Exit> {
+    let rows: Vec<_> = profiles
+        .profiles
+        .iter()
+        .map(|(name, profile)| ProfileRow { is_default: profiles.default.as_ref() == Some(name), name, profile })
         .collect();
     let mut table = Table::new(COLUMNS);
-    for Row { name, is_default, profile } in &rows {
+    for ProfileRow { name, is_default, profile } in &rows {
         table.add_row([
             if *is_default { "*" } else { "" }.to_owned(),
             (*name).to_owned(),
@@ -81,6 +84,10 @@ fn show(global: &Global, profiles: &Profiles) -> Result<Exit> {
             or_empty(profile.foreign_lease_duration.map(humantime::format_duration)),
         ]);
     }
-    Output::new(global).show(&Document { schema: "ehcp.profiles/1", profiles: &rows }, &rows, &table)?;
+    Output::new(global).show_document(
+        &ProfilesDocument { schema: "ehcp.profiles/1", profiles: &rows },
+        &rows,
+        &table,
+    )?;
     Ok(Exit::Done)
 }

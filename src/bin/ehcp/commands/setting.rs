@@ -13,12 +13,14 @@ use futures::StreamExt;
 use serde::Serialize;
 
 use crate::args::{Global, Permission};
-use crate::connection::Connection;
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
 use crate::progress::Progress;
-use crate::safety::{self, Allowed, Backup, back_up, check_live, dry_run, exit_of, wait_for_interrupt};
-use crate::text::{self, Partitions, count, or_empty, quote_word};
+use crate::safety::{
+    Backup, DisplacePermission, back_up, check_live, exit_of, note_dry_run, show_undo, wait_for_interrupt,
+};
+use crate::text::{PartitionList, format_count, join_ranges, or_empty, quote_word};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -32,66 +34,70 @@ const COLUMNS: &[Column] = &[
 ];
 
 /// What a command wants, and what it may do.
-pub struct Task {
+pub struct ResetRequest {
     pub reset: Reset,
-    pub partitions: Option<Partitions>,
+    pub partitions: Option<PartitionList>,
     pub permission: Permission,
 }
 
 /// Plans, and if permitted, executes.
-pub async fn set(connection: &Connection, operator: &Operator, task: Task) -> Result<Exit> {
-    let Task { reset, partitions, permission } = task;
-    let hub = connection.hub().await?;
+pub async fn set_checkpoints(connection: &GroupConnection, operator: &Operator, request: ResetRequest) -> Result<Exit> {
+    let ResetRequest { reset, partitions, permission } = request;
+    let hub = connection.connect_hub().await?;
     let plan = plan_reset(hub.as_ref(), operator, limit_to_partitions(reset, partitions)).await?;
-    let output = Output::new(&connection.global);
-    let work = Work { connection, operator, hub: hub.as_ref(), plan: &plan, permission: &permission };
-    work.run(Ok(()), |results| results.show(&plan, output)).await
+    let execution = PlanExecution { connection, operator, hub: hub.as_ref(), plan: &plan, permission: &permission };
+    execution.run(Ok(()), |results| results.show_plan(&plan, Output::new(&connection.global))).await
 }
 
 /// A plan, and what may be done with it.
-pub struct Work<'a> {
-    pub connection: &'a Connection,
+pub struct PlanExecution<'a> {
+    pub connection: &'a GroupConnection,
     pub operator: &'a Operator,
     pub hub: Option<&'a EventHubSource>,
     pub plan: &'a Plan,
     pub permission: &'a Permission,
 }
 
-impl Work<'_> {
+impl PlanExecution<'_> {
     /// Executes the plan if that is permitted, also by `permitted`. `show` shows the results.
-    pub async fn run(&self, permitted: Result<()>, show: impl Fn(&Results) -> Result<()>) -> Result<Exit> {
+    pub async fn run(&self, permitted: Result<()>, show: impl Fn(&PartitionResults) -> Result<()>) -> Result<Exit> {
         let Self { connection, operator, hub, plan, permission } = self;
-        let allowed = Allowed { live: permission.live, foreign: permission.force };
-        let owned = plan.writes().filter_map(|change| Some((&change.partition, change.owner.as_ref()?)));
         let has_writes = plan.writes().next().is_some();
-        let permitted = if has_writes { permitted.and_then(|()| check_live(owned, allowed)) } else { Ok(()) };
+        let permitted = if has_writes {
+            let owned = plan.writes().filter_map(|change| Some((&change.partition, change.owner.as_ref()?)));
+            permitted.and_then(|()| {
+                check_live(owned, DisplacePermission { live: permission.live, foreign: permission.force })
+            })
+        } else {
+            Ok(())
+        };
         if !permission.execute {
-            show(&Results::dry_run())?;
+            show(&PartitionResults::of_dry_run())?;
             return Ok(show_dry_run(plan, "set", permitted));
         }
         permitted?;
         if !has_writes {
-            show(&Results::default())?;
+            show(&PartitionResults::default())?;
             return Ok(if has_refusals(plan) { Exit::Failed } else { Exit::Done });
         }
         let records = operator.read().await?;
         let ranges = match hub {
-            Some(hub) => Some(connection.ranges(hub).await?),
+            Some(hub) => Some(connection.read_ranges(hub).await?),
             None => None,
         };
         let partitions = plan.writes().map(|change| &change.partition).collect();
         let backup = back_up(records.describe(ranges.as_ref()), &partitions, &permission.backup)?;
-        let results = execute(plan, operator, permission).await?;
+        let results = execute_plan(plan, operator, permission).await?;
         let shown = show(&results);
-        show_undo(connection, permission, plan, &results, &backup);
+        show_undo_commands(&connection.global, permission, plan, &results, &backup);
         shown?;
         Ok(if has_refusals(plan) && results.exit() == Exit::Done { Exit::Failed } else { results.exit() })
     }
 }
 
-pub fn limit_to_partitions(reset: Reset, partitions: Option<Partitions>) -> Reset {
+pub fn limit_to_partitions(reset: Reset, partitions: Option<PartitionList>) -> Reset {
     match partitions {
-        Some(Partitions(partitions)) => reset.with_partitions(partitions),
+        Some(PartitionList(partitions)) => reset.with_partitions(partitions),
         None => reset,
     }
 }
@@ -107,7 +113,7 @@ pub async fn plan_reset(hub: Option<&EventHubSource>, operator: &Operator, reset
 /// Shows what a dry run would do.
 pub fn show_dry_run(plan: &Plan, verb: &str, permitted: Result<()>) -> Exit {
     let changes = plan.writes().count();
-    dry_run(changes, &format!("{verb} {}", count(changes, "checkpoint")), permitted);
+    note_dry_run(changes, &format!("{verb} {}", format_count(changes, "checkpoint")), permitted);
     match changes {
         0 if has_refusals(plan) => Exit::Failed,
         0 => Exit::Done,
@@ -119,35 +125,35 @@ fn has_refusals(plan: &Plan) -> bool {
     plan.changes.iter().any(|change| change.effect == PlannedEffect::Refused)
 }
 
-async fn execute(plan: &Plan, operator: &Operator, permission: &Permission) -> Result<Results> {
+async fn execute_plan(plan: &Plan, operator: &Operator, permission: &Permission) -> Result<PartitionResults> {
     let options = ResetOptions::default()
         .with_allow_live(permission.live)
         .with_allow_foreign(permission.force)
         .with_settle(permission.settle);
     let progress = Progress::of("setting checkpoints", plan.writes().count());
     let mut outcomes = pin!(plan.execute(operator, &options, wait_for_interrupt()).await?);
-    let mut results = Results::default();
+    let mut results = PartitionResults::default();
     while let Some((partition, outcome)) = outcomes.next().await {
-        results.add(partition, OneResult::from_outcome(&outcome));
-        progress.done_one();
+        results.add(partition, PartitionResult::from_outcome(&outcome));
+        progress.advance();
     }
     Ok(results)
 }
 
 /// What became of each partition.
 #[derive(Default)]
-pub struct Results {
+pub struct PartitionResults {
     pub dry_run: bool,
-    by_partition: BTreeMap<PartitionId, OneResult>,
+    by_partition: BTreeMap<PartitionId, PartitionResult>,
 }
 
-pub struct OneResult {
+pub struct PartitionResult {
     text: String,
     exit: Exit,
     is_done: bool,
 }
 
-impl OneResult {
+impl PartitionResult {
     pub fn done() -> Self {
         Self { text: "done".to_owned(), exit: Exit::Done, is_done: true }
     }
@@ -162,8 +168,11 @@ impl OneResult {
 
     /// It must be undone, too.
     pub fn unknown() -> Self {
-        let text = "unknown: old or new position; look at it, or repeat the command".to_owned();
-        Self { text, exit: Exit::Failed, is_done: true }
+        Self {
+            text: "unknown: old or new position; look at it, or repeat the command".to_owned(),
+            exit: Exit::Failed,
+            is_done: true,
+        }
     }
 
     fn from_outcome(outcome: &ResetOutcome) -> Self {
@@ -181,12 +190,12 @@ impl OneResult {
     }
 }
 
-impl Results {
-    pub fn dry_run() -> Self {
+impl PartitionResults {
+    pub fn of_dry_run() -> Self {
         Self { dry_run: true, ..Self::default() }
     }
 
-    pub fn add(&mut self, partition: &PartitionId, result: OneResult) {
+    pub fn add(&mut self, partition: &PartitionId, result: PartitionResult) {
         self.by_partition.insert(partition.clone(), result);
     }
 
@@ -196,12 +205,11 @@ impl Results {
     }
 
     pub fn exit(&self) -> Exit {
-        let exits = self.by_partition.values().map(|result| result.exit);
-        exits.max_by_key(|exit| exit.code()).unwrap_or(Exit::Done)
+        self.by_partition.values().map(|result| result.exit).max_by_key(|exit| exit.code()).unwrap_or(Exit::Done)
     }
 
-    pub fn show(&self, plan: &Plan, output: Output) -> Result<()> {
-        let rows: Vec<_> = plan.changes.iter().map(|change| self.row(change)).collect();
+    pub fn show_plan(&self, plan: &Plan, output: Output) -> Result<()> {
+        let rows: Vec<_> = plan.changes.iter().map(|change| self.row_of(change)).collect();
         // A dry run has no results.
         let mut table = Table::new(if self.dry_run { &COLUMNS[..COLUMNS.len() - 1] } else { COLUMNS });
         for row in &rows {
@@ -214,37 +222,44 @@ impl Results {
                     or_empty(to.as_ref().map(|to| to.sequence_number)),
                     or_empty(delta.map(|delta| format!("{delta:+}"))),
                     or_empty(to.as_ref().map(|to| &to.offset)),
-                    row.effect(),
+                    row.format_effect(),
                     or_empty(row.result),
                 ],
                 row.tone,
             );
         }
-        output.show(&Document { schema: plan.schema, dry_run: self.dry_run, changes: &rows }, &rows, &table)
+        output.show_document(
+            &ResetDocument { schema: plan.schema, dry_run: self.dry_run, changes: &rows },
+            &rows,
+            &table,
+        )
     }
 
-    pub fn row<'a>(&'a self, change: &'a PlannedChange) -> Row<'a> {
+    pub fn row_of<'a>(&'a self, change: &'a PlannedChange) -> ChangeRow<'a> {
         let result = self.by_partition.get(&change.partition);
-        let tone = match result {
-            Some(result) if result.exit != Exit::Done => Tone::Bad,
-            Some(_) => Tone::Good,
-            None if change.effect == PlannedEffect::Refused => Tone::Bad,
-            None => Tone::Plain,
-        };
-        Row { change, result: result.map(|result| result.text.as_str()), tone }
+        ChangeRow {
+            change,
+            result: result.map(|result| result.text.as_str()),
+            tone: match result {
+                Some(result) if result.exit != Exit::Done => Tone::Bad,
+                Some(_) => Tone::Good,
+                None if change.effect == PlannedEffect::Refused => Tone::Bad,
+                None => Tone::Plain,
+            },
+        }
     }
 }
 
 #[derive(Serialize)]
-struct Document<'a> {
+struct ResetDocument<'a> {
     schema: &'static str,
     dry_run: bool,
-    changes: &'a [Row<'a>],
+    changes: &'a [ChangeRow<'a>],
 }
 
 /// A change, and what became of it.
 #[derive(Serialize)]
-pub struct Row<'a> {
+pub struct ChangeRow<'a> {
     #[serde(flatten)]
     pub change: &'a PlannedChange,
     pub result: Option<&'a str>,
@@ -252,18 +267,26 @@ pub struct Row<'a> {
     pub tone: Tone,
 }
 
-impl Row<'_> {
+impl ChangeRow<'_> {
     /// Returns what would happen, and why.
-    pub fn effect(&self) -> String {
+    pub fn format_effect(&self) -> String {
         let PlannedChange { effect, why, .. } = self.change;
-        let why = why.iter().map(|why| format!(": {why}"));
-        std::iter::once(effect.as_str().replace('_', " ")).chain(why).collect()
+        let name = effect.as_str().replace('_', " ");
+        match why {
+            Some(why) => format!("{name}: {why}"),
+            None => name,
+        }
     }
 }
 
 /// Shows the commands that bring the checkpoints back.
-fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, results: &Results, backup: &Backup) {
-    let global = &connection.global;
+fn show_undo_commands(
+    global: &Global,
+    permission: &Permission,
+    plan: &Plan,
+    results: &PartitionResults,
+    backup: &Backup,
+) {
     let mut saved: Vec<_> = backup.group.partitions.iter().collect();
     saved.retain(|partition| partition.checkpoint.is_some());
     let moved: Vec<_> = saved.iter().copied().filter(|partition| results.is_done(&partition.id)).collect();
@@ -271,10 +294,10 @@ fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, resu
         let mut words = vec!["import", "--from"];
         let file = quote_word(&backup.file.to_string_lossy());
         words.extend([file.as_str(), "--overwrite"]);
-        if moved.iter().any(|partition| is_outside(partition)) {
+        if moved.iter().any(|partition| is_outside_of_range(partition)) {
             words.push("--unclamped");
         }
-        let partitions = text::ranges(moved.iter().map(|partition| &partition.id));
+        let partitions = join_ranges(moved.iter().map(|partition| &partition.id));
         if moved.len() < saved.len() {
             words.extend(["-p", &partitions]);
         }
@@ -285,23 +308,22 @@ fn show_undo(connection: &Connection, permission: &Permission, plan: &Plan, resu
         if permission.force {
             words.push("--force");
         }
-        safety::show_undo(global, backup.case(), &words.join(" "));
+        show_undo(global, backup.name_case(), &words.join(" "));
     }
     let mut created: Vec<_> = plan.writes().map(|change| &change.partition).collect();
     created.retain(|id| results.is_done(id) && saved.iter().all(|partition| partition.id != **id));
-    show_deletion(global, backup.case(), created);
+    show_deletion(global, backup.name_case(), created);
 }
 
 /// Shows the command that deletes checkpoints that did not exist.
 pub fn show_deletion(global: &Global, case: NameCase, created: Vec<&PartitionId>) {
     if !created.is_empty() {
-        let created = text::ranges(created);
-        safety::show_undo(global, case, &format!("delete --checkpoints -p {created} --execute"));
+        show_undo(global, case, &format!("delete --checkpoints -p {} --execute", join_ranges(created)));
     }
 }
 
 /// Returns whether an import would move a checkpoint to the nearest end of its partition.
-fn is_outside(partition: &PartitionDescription) -> bool {
+fn is_outside_of_range(partition: &PartitionDescription) -> bool {
     let number = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
     number
         .zip(partition.hub.as_ref())

@@ -2,7 +2,7 @@
 
 /// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Column {
+pub enum ScreenColumn {
     Partition,
     Owner,
     Lease,
@@ -20,21 +20,21 @@ pub enum Column {
 pub const SPACING: u16 = 2;
 
 /// The columns, the most important first.
-const PRIORITY: [Column; 11] = [
-    Column::Partition,
-    Column::State,
-    Column::Lag,
-    Column::Owner,
-    Column::Behind,
-    Column::Lease,
-    Column::Rate,
-    Column::Updated,
-    Column::Sequence,
-    Column::Last,
-    Column::Hour,
+const PRIORITY: [ScreenColumn; 11] = [
+    ScreenColumn::Partition,
+    ScreenColumn::State,
+    ScreenColumn::Lag,
+    ScreenColumn::Owner,
+    ScreenColumn::Behind,
+    ScreenColumn::Lease,
+    ScreenColumn::Rate,
+    ScreenColumn::Updated,
+    ScreenColumn::Sequence,
+    ScreenColumn::Last,
+    ScreenColumn::Hour,
 ];
 
-impl Column {
+impl ScreenColumn {
     pub const ALL: [Self; 11] = [
         Self::Partition,
         Self::Owner,
@@ -71,7 +71,7 @@ impl Column {
 }
 
 /// Returns the columns that fit into a width, in order: the most important ones. The first one is always there.
-pub fn fitting(width_of: impl Fn(Column) -> u16, available: u16) -> Vec<Column> {
+pub fn choose_columns(width_of: impl Fn(ScreenColumn) -> u16, available: u16) -> Vec<ScreenColumn> {
     let mut chosen = Vec::new();
     let mut used = 0;
     for column in PRIORITY {
@@ -92,10 +92,10 @@ mod tests {
 
     #[test]
     fn narrow_screens_have_the_important_columns() {
-        let of = |available| fitting(|_| 8, available);
-        assert_eq!(of(0), [Column::Partition]);
-        assert_eq!(of(8 + 10), [Column::Partition, Column::State]);
-        assert_eq!(of(8 + 29), [Column::Partition, Column::Lag, Column::State]);
-        assert_eq!(of(8 + 10 * 10), Column::ALL);
+        let of = |available| choose_columns(|_| 8, available);
+        assert_eq!(of(0), [ScreenColumn::Partition]);
+        assert_eq!(of(8 + 10), [ScreenColumn::Partition, ScreenColumn::State]);
+        assert_eq!(of(8 + 29), [ScreenColumn::Partition, ScreenColumn::Lag, ScreenColumn::State]);
+        assert_eq!(of(8 + 10 * 10), ScreenColumn::ALL);
     }
 }

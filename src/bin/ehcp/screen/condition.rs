@@ -13,7 +13,7 @@ const LATE: u32 = 3;
 
 /// What is notable about a partition, the most important first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Condition {
+pub enum PartitionCondition {
     Ok,
     Expired,
     Unowned,
@@ -33,7 +33,7 @@ pub enum Condition {
 
 /// What the condition of a partition depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts {
+pub struct ConditionFacts {
     pub state: OwnershipState,
     /// What is left of the lease, and the whole of it.
     pub lease: Option<(Duration, Duration)>,
@@ -44,8 +44,8 @@ pub struct Facts {
     pub is_beyond_end: bool,
 }
 
-impl Condition {
-    pub fn of(facts: Facts) -> Self {
+impl PartitionCondition {
+    pub fn of(facts: ConditionFacts) -> Self {
         let is_behind = facts.behind.is_some_and(|seconds| seconds > BEHIND);
         match facts.state {
             OwnershipState::Expired => Self::Expired,
@@ -97,26 +97,26 @@ mod tests {
     #[test]
     fn the_owner_counts_before_the_lag() {
         let lease = |left| Some((Duration::from_secs(left), Duration::from_secs(60)));
-        let facts = Facts {
+        let facts = ConditionFacts {
             state: OwnershipState::Owned,
             lease: lease(47),
             behind: None,
             processed: None,
             is_beyond_end: false,
         };
-        let behind = Facts { behind: Some(61.0), ..facts };
+        let behind = ConditionFacts { behind: Some(61.0), ..facts };
         for (facts, expected) in [
-            (facts, Condition::Ok),
-            (Facts { behind: Some(60.0), ..facts }, Condition::Ok),
-            (behind, Condition::Behind),
-            (Facts { processed: Some(0.1), ..behind }, Condition::Behind),
-            (Facts { processed: Some(0.0), ..behind }, Condition::Stuck),
-            (Facts { lease: lease(19), ..behind }, Condition::RenewalLate),
-            (Facts { is_beyond_end: true, ..facts }, Condition::BeyondEnd),
-            (Facts { lease: lease(20), ..facts }, Condition::Ok),
-            (Facts { state: OwnershipState::Expired, lease: lease(0), ..behind }, Condition::Expired),
+            (facts, PartitionCondition::Ok),
+            (ConditionFacts { behind: Some(60.0), ..facts }, PartitionCondition::Ok),
+            (behind, PartitionCondition::Behind),
+            (ConditionFacts { processed: Some(0.1), ..behind }, PartitionCondition::Behind),
+            (ConditionFacts { processed: Some(0.0), ..behind }, PartitionCondition::Stuck),
+            (ConditionFacts { lease: lease(19), ..behind }, PartitionCondition::RenewalLate),
+            (ConditionFacts { is_beyond_end: true, ..facts }, PartitionCondition::BeyondEnd),
+            (ConditionFacts { lease: lease(20), ..facts }, PartitionCondition::Ok),
+            (ConditionFacts { state: OwnershipState::Expired, lease: lease(0), ..behind }, PartitionCondition::Expired),
         ] {
-            assert_eq!(Condition::of(facts), expected, "{facts:?}");
+            assert_eq!(PartitionCondition::of(facts), expected, "{facts:?}");
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use eventhubs_checkpoint::OwnerId;
 
-use super::figures::{clock, group_digits};
+use super::figures::{format_clock, group_digits};
 use crate::output::Tone;
-use crate::watching::{Change, ChangeKind};
+use crate::watching::{ChangeKind, GroupChange};
 
 /// Returns the line of a change.
-pub fn text(change: &Change) -> String {
+pub fn format_change(change: &GroupChange) -> String {
     let from = change.from.as_ref().map_or("-", OwnerId::as_str);
     let to = change.to.as_ref().map_or("-", OwnerId::as_str);
     let what = match change.kind {
@@ -16,17 +16,17 @@ pub fn text(change: &Change) -> String {
         ChangeKind::TakenOver => format!("{from} -> {to}  taken over"),
         ChangeKind::Released => format!("{from} released it"),
         ChangeKind::Expired => format!("{from} did not renew in time"),
-        ChangeKind::Reset => format!("an operator set the checkpoint{}", numbers(change)),
-        ChangeKind::WentBack => format!("the checkpoint went back{}", numbers(change)),
-        ChangeKind::Removed => format!("the checkpoint was removed{}", numbers(change)),
+        ChangeKind::Reset => format!("an operator set the checkpoint{}", format_numbers(change)),
+        ChangeKind::WentBack => format!("the checkpoint went back{}", format_numbers(change)),
+        ChangeKind::Removed => format!("the checkpoint was removed{}", format_numbers(change)),
         ChangeKind::Joined => format!("{to} joined"),
         ChangeKind::Left => format!("{from} left"),
     };
     let partition = change.partition.as_ref().map(|id| format!("partition {id}  ")).unwrap_or_default();
-    format!("{}  {partition}{what}", clock(change.at))
+    format!("{}  {partition}{what}", format_clock(change.at))
 }
 
-fn numbers(change: &Change) -> String {
+fn format_numbers(change: &GroupChange) -> String {
     match change.checkpoints {
         Some((Some(from), Some(to))) => format!(" from {} to {}", group_digits(from), group_digits(to)),
         Some((Some(from), None)) => format!("; it was {}", group_digits(from)),
@@ -34,7 +34,7 @@ fn numbers(change: &Change) -> String {
     }
 }
 
-pub fn tone(change: &Change) -> Tone {
+pub fn change_tone(change: &GroupChange) -> Tone {
     match change.kind {
         ChangeKind::Expired => Tone::Bad,
         ChangeKind::TakenOver | ChangeKind::Reset | ChangeKind::WentBack | ChangeKind::Removed => Tone::Warning,

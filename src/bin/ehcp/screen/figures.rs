@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use crate::text::short;
+use crate::text::format_duration;
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The cells of a bar.
-const BAR: usize = 8;
+const BAR_WIDTH: usize = 8;
 
 /// Returns a number with groups of three digits.
 pub fn group_digits(number: impl Display) -> String {
@@ -26,42 +26,42 @@ pub fn group_digits(number: impl Display) -> String {
 }
 
 /// Returns events per second: whole ones, or one decimal of a small number.
-pub fn rate(rate: f64) -> String {
+pub fn format_rate(rate: f64) -> String {
     if rate.abs() < 9.95 && rate != 0.0 { format!("{rate:.1}") } else { group_digits(format!("{:.0}", rate + 0.0)) }
 }
 
 /// Returns a number of seconds in its largest unit; with one decimal if there are few.
-pub fn seconds(seconds: f64) -> String {
+pub fn format_seconds(seconds: f64) -> String {
     if (0.05..9.95).contains(&seconds) {
         return format!("{seconds:.1}s");
     }
-    short(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+    format_duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// Returns the time of day, in UTC.
-pub fn clock(time: OffsetDateTime) -> String {
+pub fn format_clock(time: OffsetDateTime) -> String {
     let (hour, minute, second) = time.to_offset(time::UtcOffset::UTC).to_hms();
     format!("{hour:02}:{minute:02}:{second:02}")
 }
 
 /// Returns a bar of the part that is left. It is empty only if nothing is left.
-pub fn bar(left: Duration, whole: Duration) -> String {
-    let full = (left.as_millis() * BAR as u128).div_ceil(whole.as_millis().max(1));
-    let full = usize::try_from(full).unwrap_or(BAR).min(BAR);
-    format!("{}{}", "#".repeat(full), "-".repeat(BAR - full))
+pub fn draw_bar(left: Duration, whole: Duration) -> String {
+    let full = (left.as_millis() * BAR_WIDTH as u128).div_ceil(whole.as_millis().max(1));
+    let full = usize::try_from(full).unwrap_or(BAR_WIDTH).min(BAR_WIDTH);
+    format!("{}{}", "#".repeat(full), "-".repeat(BAR_WIDTH - full))
 }
 
 /// Returns a line of bars, one per value, relative to the greatest one.
-pub fn sparkline(values: &[Option<u64>]) -> String {
+pub fn draw_sparkline(values: &[Option<u64>]) -> String {
     let greatest = values.iter().flatten().max().copied().unwrap_or_default();
-    let bars = values.iter().map(|value| {
-        let Some(value) = value else { return ' ' };
-        let top = u64::try_from(LEVELS.len() - 1).unwrap_or_default();
-        let level = u128::from(*value) * u128::from(top);
-        let level = level.div_ceil(u128::from(greatest.max(1)));
-        LEVELS[usize::try_from(level).unwrap_or_default().min(LEVELS.len() - 1)]
-    });
-    bars.collect()
+    values
+        .iter()
+        .map(|value| {
+            let Some(value) = value else { return ' ' };
+            let level = (u128::from(*value) * (LEVELS.len() as u128 - 1)).div_ceil(u128::from(greatest.max(1)));
+            LEVELS[usize::try_from(level).unwrap_or_default().min(LEVELS.len() - 1)]
+        })
+        .collect()
 }
 
 /// Returns the end of a text, which distinguishes the instances of an application, in at most this many characters.
@@ -90,16 +90,16 @@ mod tests {
         for (value, expected) in
             [(0.0, "0"), (-0.0, "0"), (0.25, "0.2"), (9.94, "9.9"), (9.96, "10"), (1200.4, "1,200")]
         {
-            assert_eq!(rate(value), expected);
+            assert_eq!(format_rate(value), expected);
         }
         for (value, expected) in [(0.04, "0s"), (0.21, "0.2s"), (10.0, "10s"), (1080.0, "18min"), (-3.0, "0s")] {
-            assert_eq!(seconds(value), expected);
+            assert_eq!(format_seconds(value), expected);
         }
     }
 
     #[test]
     fn a_bar_is_empty_only_at_the_end() {
-        let of = |left| bar(Duration::from_secs(left), Duration::from_secs(64));
+        let of = |left| draw_bar(Duration::from_secs(left), Duration::from_secs(64));
         assert_eq!(
             [of(0), of(1), of(47), of(64), of(90)],
             ["--------", "#-------", "######--", "########", "########"]
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn a_sparkline_is_relative_to_its_maximum() {
-        assert_eq!(sparkline(&[None, Some(0), Some(1), Some(50), Some(100)]), " ▁▂▅█");
-        assert_eq!(sparkline(&[Some(0), Some(0)]), "▁▁");
-        assert_eq!(sparkline(&[Some(u64::MAX)]), "█");
+        assert_eq!(draw_sparkline(&[None, Some(0), Some(1), Some(50), Some(100)]), " ▁▂▅█");
+        assert_eq!(draw_sparkline(&[Some(0), Some(0)]), "▁▁");
+        assert_eq!(draw_sparkline(&[Some(u64::MAX)]), "█");
     }
 
     #[test]

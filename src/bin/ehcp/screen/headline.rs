@@ -3,30 +3,29 @@
 use eventhubs_checkpoint::admin::GroupDescription;
 use time::OffsetDateTime;
 
-use super::figures::{clock, group_digits, rate, seconds};
-use crate::text::count;
-use crate::watching::History;
+use super::figures::{format_clock, format_rate, format_seconds, group_digits};
+use crate::text::format_count;
+use crate::watching::GroupHistory;
 
 const BETWEEN: &str = "   ";
 
 /// Returns what the headline says, part by part.
-pub fn parts(group: &GroupDescription, history: &History, now: OffsetDateTime) -> Vec<String> {
+pub fn headline_parts(group: &GroupDescription, history: &GroupHistory, now: OffsetDateTime) -> Vec<String> {
     let summary = &group.group;
     let partitions = group.partitions.len();
-    let owned = partitions.saturating_sub(summary.unowned);
     vec![
         format!("{} / {}", summary.event_hub, summary.consumer_group),
         summary.namespace.clone(),
         summary.blob_name_case.to_string(),
         summary.state.to_string(),
-        count(summary.members, "owner"),
-        format!("{owned}/{partitions} owned"),
-        lag(group, history),
-        clock(now),
+        format_count(summary.members, "owner"),
+        format!("{}/{partitions} owned", partitions.saturating_sub(summary.unowned)),
+        format_lag(group, history),
+        format_clock(now),
     ]
 }
 
-fn lag(group: &GroupDescription, history: &History) -> String {
+fn format_lag(group: &GroupDescription, history: &GroupHistory) -> String {
     let Some(events) = group.group.lag.events else { return "lag unknown".to_owned() };
     let rates = group.partitions.iter().map(|partition| history.rates(partition));
     let trend = rates.map(|rates| Some(rates.enqueued? - rates.processed?)).sum::<Option<f64>>();
@@ -36,16 +35,16 @@ fn lag(group: &GroupDescription, history: &History) -> String {
 /// Returns how fast the lag changes, and when it would be gone.
 #[expect(clippy::cast_precision_loss, reason = "an estimate has two digits")]
 fn format_trend(events: u64, trend: f64) -> String {
-    match rate(trend) {
+    match format_rate(trend) {
         _ if events == 0 => String::new(),
         steady if steady == "0" => " (steady)".to_owned(),
-        shrinks if trend < 0.0 => format!(" ({shrinks}/s, ~{})", seconds((events as f64 / -trend).round())),
+        shrinks if trend < 0.0 => format!(" ({shrinks}/s, ~{})", format_seconds((events as f64 / -trend).round())),
         grows => format!(" (+{grows}/s)"),
     }
 }
 
 /// Breaks parts into lines, between parts.
-pub fn lines(parts: &[String], width: usize) -> Vec<String> {
+pub fn break_lines(parts: &[String], width: usize) -> Vec<String> {
     let mut lines = Vec::<String>::new();
     for part in parts {
         match lines.last_mut() {
@@ -78,8 +77,8 @@ mod tests {
     #[test]
     fn lines_are_broken_between_parts() {
         let parts = ["orders / group", "namespace", "stable"].map(str::to_owned);
-        assert_eq!(lines(&parts, 80), ["orders / group   namespace   stable"]);
-        assert_eq!(lines(&parts, 26), ["orders / group   namespace", "stable"]);
-        assert_eq!(lines(&parts, 5), parts);
+        assert_eq!(break_lines(&parts, 80), ["orders / group   namespace   stable"]);
+        assert_eq!(break_lines(&parts, 26), ["orders / group   namespace", "stable"]);
+        assert_eq!(break_lines(&parts, 5), parts);
     }
 }

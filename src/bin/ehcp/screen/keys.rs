@@ -3,11 +3,11 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use eventhubs_checkpoint::store::NameCase;
 
-use super::state::{OtherNameCase, State, View};
+use super::state::{OtherNameCase, ScreenState, ScreenView};
 
 /// What a key demands of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
+pub enum KeyEffect {
     None,
     Quit,
     /// Save the checkpoints in a file.
@@ -18,7 +18,7 @@ pub enum Effect {
 
 /// Where to move.
 #[derive(Clone, Copy)]
-enum Move {
+enum Movement {
     Up,
     Down,
     PageUp,
@@ -27,7 +27,7 @@ enum Move {
     Last,
 }
 
-impl Move {
+impl Movement {
     fn of(key: KeyCode) -> Option<Self> {
         Some(match key {
             KeyCode::Up | KeyCode::Char('k') => Self::Up,
@@ -40,51 +40,51 @@ impl Move {
         })
     }
 
-    fn from(self, place: usize, last: usize, page: usize) -> usize {
-        let place = match self {
+    fn apply_to(self, place: usize, last: usize, page: usize) -> usize {
+        match self {
             Self::Up => place.saturating_sub(1),
             Self::Down => place + 1,
             Self::PageUp => place.saturating_sub(page.max(1)),
             Self::PageDown => place + page.max(1),
             Self::First => 0,
             Self::Last => last,
-        };
-        place.min(last)
+        }
+        .min(last)
     }
 }
 
-impl State {
+impl ScreenState {
     /// Changes what is shown, and returns what else is to be done.
-    pub fn on_key(&mut self, key: KeyEvent) -> Effect {
+    pub fn on_key(&mut self, key: KeyEvent) -> KeyEffect {
         if key.kind == KeyEventKind::Release {
-            return Effect::None;
+            return KeyEffect::None;
         }
         self.clear_message();
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Effect::Quit } else { Effect::None };
+            return if key.code == KeyCode::Char('c') { KeyEffect::Quit } else { KeyEffect::None };
         }
         if self.is_typing {
             self.type_filter(key.code);
-            return Effect::None;
+            return KeyEffect::None;
         }
         match key.code {
-            KeyCode::Char('q') => return Effect::Quit,
-            KeyCode::Char('e') => return Effect::Export,
-            KeyCode::Char('?') if self.view != View::Help => self.show(View::Help),
-            KeyCode::Char('?') | KeyCode::Esc | KeyCode::Backspace if self.view != View::Partitions => {
-                self.show(View::Partitions);
+            KeyCode::Char('q') => return KeyEffect::Quit,
+            KeyCode::Char('e') => return KeyEffect::Export,
+            KeyCode::Char('?') if self.view != ScreenView::Help => self.show_view(ScreenView::Help),
+            KeyCode::Char('?') | KeyCode::Esc | KeyCode::Backspace if self.view != ScreenView::Partitions => {
+                self.show_view(ScreenView::Partitions);
             }
-            KeyCode::Enter => return self.enter(),
+            KeyCode::Enter => return self.toggle_partition(),
             KeyCode::Char('r') => self.show_reset(),
             key => {
-                if let Some(to) = Move::of(key) {
-                    self.go(to);
-                } else if self.view == View::Partitions {
+                if let Some(to) = Movement::of(key) {
+                    self.move_to(to);
+                } else if self.view == ScreenView::Partitions {
                     self.change_table(key);
                 }
             }
         }
-        Effect::None
+        KeyEffect::None
     }
 
     fn type_filter(&mut self, key: KeyCode) {
@@ -97,8 +97,8 @@ impl State {
                 self.filter.clear();
             }
             key => {
-                if let Some(to) = Move::of(key) {
-                    self.go(to);
+                if let Some(to) = Movement::of(key) {
+                    self.move_to(to);
                 }
             }
         }
@@ -106,56 +106,56 @@ impl State {
 
     fn change_table(&mut self, key: KeyCode) {
         match key {
-            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('s') => self.sort = self.sort.next_order(),
             KeyCode::Char('/') => self.is_typing = true,
             KeyCode::Esc => self.filter.clear(),
             _ => {}
         }
     }
 
-    fn show(&mut self, view: View) {
+    fn show_view(&mut self, view: ScreenView) {
         self.view = view;
         self.scroll = 0;
     }
 
     /// Shows a partition, or goes back to all.
-    fn enter(&mut self) -> Effect {
-        if self.view != View::Partitions {
-            self.show(View::Partitions);
-            return Effect::None;
+    fn toggle_partition(&mut self) -> KeyEffect {
+        if self.view != ScreenView::Partitions {
+            self.show_view(ScreenView::Partitions);
+            return KeyEffect::None;
         }
-        let Some(partition) = self.selected_partition() else { return Effect::None };
-        self.show(View::Partition(partition));
+        let Some(partition) = self.selected_partition() else { return KeyEffect::None };
+        self.show_view(ScreenView::Partition(partition));
         match self.group().map(|group| &group.group) {
             Some(group) if group.other_name_case => {
                 let other = group.blob_name_case.other();
                 self.other_name_case = Some(OtherNameCase::Reading);
-                Effect::ReadOtherNameCase(other)
+                KeyEffect::ReadOtherNameCase(other)
             }
             _ => {
                 self.other_name_case = None;
-                Effect::None
+                KeyEffect::None
             }
         }
     }
 
     fn show_reset(&mut self) {
         let partition = match &self.view {
-            View::Partition(partition) => Some(partition.clone()),
-            View::Partitions => self.selected_partition(),
-            View::Reset(_) | View::Help => None,
+            ScreenView::Partition(partition) => Some(partition.clone()),
+            ScreenView::Partitions => self.selected_partition(),
+            ScreenView::Reset(_) | ScreenView::Help => None,
         };
         if let Some(partition) = partition {
-            self.show(View::Reset(partition));
+            self.show_view(ScreenView::Reset(partition));
         }
     }
 
-    fn go(&mut self, to: Move) {
+    fn move_to(&mut self, to: Movement) {
         let page = self.drawn.page;
-        if self.view == View::Partitions {
-            self.select(|place, last| to.from(place, last, page));
+        if self.view == ScreenView::Partitions {
+            self.select(|place, last| to.apply_to(place, last, page));
         } else {
-            self.scroll = to.from(self.scroll, self.drawn.lines.saturating_sub(page), page);
+            self.scroll = to.apply_to(self.scroll, self.drawn.lines.saturating_sub(page), page);
         }
     }
 }

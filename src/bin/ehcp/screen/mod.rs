@@ -29,64 +29,63 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
 use tokio::time::{Instant, interval};
 
-use self::keys::Effect;
-use self::state::{Settings, State};
+use self::keys::KeyEffect;
+use self::state::{ScreenSettings, ScreenState};
 use self::terminal::Screen;
-use crate::args::{Global, Watch};
-use crate::connection::Connection;
+use crate::args::WatchArgs;
+use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::has_colored_screen;
-use crate::safety::{save, wait_for_stop_signal};
-use crate::watching::{Pace, Seen, Watcher};
+use crate::safety::{save_checkpoints, wait_for_stop_signal};
+use crate::watching::{CountedLook, Watcher};
 
 /// How often ages and remaining times are shown again.
 const TICK: Duration = Duration::from_secs(1);
 
 /// Shows the group until a key or a signal ends it, or after a number of looks.
-pub async fn run(connection: Connection, watch: &Watch) -> Result<Exit> {
+pub async fn run(connection: GroupConnection, watch: &WatchArgs) -> Result<Exit> {
     if connection.global.verbose > 0 && io::stderr().is_terminal() {
         return Err(Failure::usage(
             "the log and the screen need the same terminal: redirect the log, as in 2> log.txt",
         ));
     }
-    let settings = settings(&connection.global, watch);
-    let side = Connection::resolve(&connection.global)?;
-    let watcher = Watcher::connect(connection, Pace { hub: watch.looks.hub_interval }).await?;
-    let looks = watcher.looks(watch.looks.interval).take(watch.count.map_or(usize::MAX, NonZeroUsize::get));
-    let mut screen = Screen::enter(settings.colors)?;
-    let shown = Shown { state: State::new(settings), side: &side, others: FuturesUnordered::new() };
-    shown.run(&mut screen, looks).await?;
-    Ok(Exit::Done)
-}
-
-fn settings(global: &Global, watch: &Watch) -> Settings {
-    Settings {
+    let global = &connection.global;
+    let settings = ScreenSettings {
         colors: has_colored_screen(global.color),
         interval: watch.looks.interval,
         hub_interval: (!global.no_hub).then_some(watch.looks.hub_interval),
         given: global.given.clone(),
-    }
+    };
+    let side = GroupConnection::resolve(global)?;
+    let looks = Watcher::connect(connection, watch.looks.hub_interval)
+        .await?
+        .looks(watch.looks.interval)
+        .take(watch.count.map_or(usize::MAX, NonZeroUsize::get));
+    let mut screen = Screen::enter(settings.colors)?;
+    RunningScreen { state: ScreenState::new(settings), side: &side, others: FuturesUnordered::new() }
+        .run(&mut screen, looks)
+        .await?;
+    Ok(Exit::Done)
 }
 
 /// What is shown, and what it still waits for.
-struct Shown<'a> {
-    state: State,
+struct RunningScreen<'a> {
+    state: ScreenState,
     /// For what the looks do not read.
-    side: &'a Connection,
+    side: &'a GroupConnection,
     /// The records under names in the other letter case, once they are wanted.
     others: FuturesUnordered<BoxFuture<'a, Result<GroupDescription>>>,
 }
 
-impl Shown<'_> {
-    async fn run(mut self, screen: &mut Screen, looks: impl Stream<Item = Seen>) -> Result<()> {
+impl RunningScreen<'_> {
+    async fn run(mut self, screen: &mut Screen, looks: impl Stream<Item = CountedLook>) -> Result<()> {
         let mut looks = pin!(looks);
         let mut events = EventStream::new();
         let mut stop = pin!(wait_for_stop_signal());
         let mut ticks = interval(TICK);
         let mut looked_at = Instant::now();
         loop {
-            let drawn = screen.draw(&self.state)?;
-            self.state.on_drawn(drawn);
+            self.state.on_drawn(screen.draw(&self.state)?);
             tokio::select! {
                 // What the user and the system want comes first.
                 biased;
@@ -117,18 +116,19 @@ impl Shown<'_> {
         // Any other event, such as a new size, only draws again.
         let Event::Key(key) = event else { return true };
         match self.state.on_key(*key) {
-            Effect::None => {}
-            Effect::Quit => return false,
-            Effect::Export => {
-                let saved = self.state.group().map(|group| save(group, Path::new(".")));
+            KeyEffect::None => {}
+            KeyEffect::Quit => return false,
+            KeyEffect::Export => {
+                let saved = self.state.group().map(|group| save_checkpoints(group, Path::new(".")));
                 self.state.on_export(saved.unwrap_or_else(|| Err(Failure::failed("nothing was read yet"))));
             }
-            Effect::ReadOtherNameCase(case) => self.others.push(read(self.side, case).boxed()),
+            KeyEffect::ReadOtherNameCase(case) => self.others.push(read_name_case(self.side, case).boxed()),
         }
         true
     }
 }
 
-async fn read(connection: &Connection, case: NameCase) -> Result<GroupDescription> {
-    Ok(connection.reader_of(case).await?.read().await?.describe(None))
+/// Reads the records under names in this letter case.
+async fn read_name_case(connection: &GroupConnection, case: NameCase) -> Result<GroupDescription> {
+    Ok(connection.connect_reader_of(case).await?.read().await?.describe(None))
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::PartitionId;
 
 use super::figures::group_digits;
-use super::state::State;
-use crate::text::{count, quote_word, short};
+use super::state::ScreenState;
+use crate::text::{format_count, format_duration, quote_word};
 
 const KEYS: &[(&str, &str)] = &[
     ("q, Ctrl-C", "quit"),
@@ -30,57 +30,58 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 /// Returns the help, with the cost of watching.
-pub fn help(state: &State) -> Vec<String> {
+pub fn help_lines(state: &ScreenState) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
-    lines.extend(table(KEYS));
+    lines.extend(table_lines(KEYS));
     lines.push("  The screen writes nothing to the group.".to_owned());
     lines.extend([String::new(), "Columns".to_owned()]);
-    lines.extend(table(COLUMNS));
+    lines.extend(table_lines(COLUMNS));
     lines.extend([String::new(), "Cost".to_owned()]);
-    lines.extend(cost(state));
+    lines.extend(cost_lines(state));
     lines
 }
 
-fn table(rows: &[(&str, &str)]) -> impl Iterator<Item = String> {
+fn table_lines(rows: &[(&str, &str)]) -> impl Iterator<Item = String> {
     let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     rows.iter().map(move |(name, text)| format!("  {name:<width$}  {text}"))
 }
 
-fn cost(state: &State) -> Vec<String> {
+fn cost_lines(state: &ScreenState) -> Vec<String> {
     let interval = state.settings.interval;
     let storage = state.storage_requests.map(|requests| {
-        let of_a_look = count(usize::try_from(requests).unwrap_or(usize::MAX), "list request");
-        let an_hour = group_digits(per_hour(requests, interval));
-        format!("  storage: {of_a_look} every {}, {an_hour} an hour", duration(interval))
+        format!(
+            "  storage: {} every {}, {} an hour",
+            format_count(usize::try_from(requests).unwrap_or(usize::MAX), "list request"),
+            format_interval(interval),
+            group_digits(per_hour(requests, interval))
+        )
     });
     let hub = state.settings.hub_interval.zip(state.group()).map(|(interval, group)| {
         let requests = group.partitions.len() + 1;
-        let an_hour = per_hour(u64::try_from(requests).unwrap_or(u64::MAX), interval);
-        let every = duration(interval);
         format!(
-            "  event hub: {} every {every}, {} an hour, without events",
-            count(requests, "request"),
-            group_digits(an_hour)
+            "  event hub: {} every {}, {} an hour, without events",
+            format_count(requests, "request"),
+            format_interval(interval),
+            group_digits(per_hour(u64::try_from(requests).unwrap_or(u64::MAX), interval))
         )
     });
-    let advice = "  --interval and --hub-interval change that".to_owned();
-    storage.into_iter().chain(hub).chain([advice]).collect()
+    storage.into_iter().chain(hub).chain(["  --interval and --hub-interval change that".to_owned()]).collect()
 }
 
 fn per_hour(requests: u64, interval: Duration) -> u128 {
     u128::from(requests) * 3_600_000 / interval.as_millis().max(1)
 }
 
-fn duration(interval: Duration) -> String {
-    if interval.subsec_millis() == 0 { short(interval) } else { format!("{interval:?}") }
+fn format_interval(interval: Duration) -> String {
+    if interval.subsec_millis() == 0 { format_duration(interval) } else { format!("{interval:?}") }
 }
 
 /// Returns the commands that would reset a partition, as dry runs.
-pub fn reset(state: &State, partition: &PartitionId) -> Vec<String> {
+pub fn reset_lines(state: &ScreenState, partition: &PartitionId) -> Vec<String> {
     let partition = quote_word(partition.as_str());
     let command = |to: &str| {
-        let options = state.settings.given.iter().map(String::as_str);
-        let words: Vec<_> = ["  ehcp reset -p", &partition, to].into_iter().chain(options).collect();
+        let mut words = vec!["  ehcp reset -p", &partition, to];
+        words.extend(state.settings.given.iter().map(String::as_str));
         words.join(" ")
     };
     vec![

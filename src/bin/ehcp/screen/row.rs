@@ -5,11 +5,11 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::PartitionDescription;
 use time::OffsetDateTime;
 
-use super::columns::Column;
-use super::condition::{Condition, Facts};
-use super::figures::{bar, end_of, group_digits, rate, seconds, sparkline};
-use crate::text::{ago, or_empty, short};
-use crate::watching::{History, Rates, Slot};
+use super::columns::ScreenColumn;
+use super::condition::{ConditionFacts, PartitionCondition};
+use super::figures::{draw_bar, draw_sparkline, end_of, format_rate, format_seconds, group_digits};
+use crate::text::{format_ago, format_duration, or_empty};
+use crate::watching::{GroupHistory, Rates, Slot};
 
 /// The longest owner id that is shown completely.
 const OWNER: usize = 24;
@@ -19,65 +19,73 @@ const HOUR: usize = 12;
 
 /// A partition as the last look found it, and as it has changed since by time alone.
 #[derive(Clone, Debug)]
-pub struct Row<'a> {
+pub struct PartitionRow<'a> {
     pub partition: &'a PartitionDescription,
     pub rates: Rates,
     /// If it is unknown how long the next event has waited, how long at least.
     pub behind_at_least: Option<f64>,
     /// What is left of the lease, and the whole of it.
     pub lease: Option<(Duration, Duration)>,
-    pub condition: Condition,
+    pub condition: PartitionCondition,
 }
 
-impl<'a> Row<'a> {
-    pub fn new(partition: &'a PartitionDescription, history: &History, age: Duration) -> Self {
+impl<'a> PartitionRow<'a> {
+    pub fn new(partition: &'a PartitionDescription, history: &GroupHistory, age: Duration) -> Self {
         let rates = history.rates(partition);
         let waits = partition.lag.events.is_some_and(|events| events > 0);
         let behind_at_least = history.behind_at_least(partition).filter(|_| waits && rates.behind_s.is_none());
         let owner = partition.owner.as_ref();
-        let lease = owner.map(|owner| (owner.expires_in.saturating_sub(age), owner.lease_duration));
-        let condition = Condition::of(Facts {
-            state: partition.state,
-            lease: owner.map(|owner| (owner.expires_in, owner.lease_duration)),
-            behind: rates.behind_s.or(behind_at_least),
-            processed: rates.processed,
-            is_beyond_end: rates.is_beyond_end,
-        });
-        Self { partition, rates, behind_at_least, lease, condition }
+        Self {
+            partition,
+            rates,
+            behind_at_least,
+            lease: owner.map(|owner| (owner.expires_in.saturating_sub(age), owner.lease_duration)),
+            condition: PartitionCondition::of(ConditionFacts {
+                state: partition.state,
+                lease: owner.map(|owner| (owner.expires_in, owner.lease_duration)),
+                behind: rates.behind_s.or(behind_at_least),
+                processed: rates.processed,
+                is_beyond_end: rates.is_beyond_end,
+            }),
+        }
     }
 
     pub fn checkpoint_updated_at(&self) -> Option<OffsetDateTime> {
         self.partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated)
     }
 
-    pub fn owner(&self) -> &'a str {
+    pub fn owner_id(&self) -> &'a str {
         self.partition.owner.as_ref().map_or("", |owner| owner.id.as_str())
     }
 
     /// Returns how long the next event has waited.
-    pub fn behind(&self) -> Option<String> {
-        let exact = self.rates.behind_s.map(seconds);
-        exact.or_else(|| self.behind_at_least.map(|least| format!(">{}", seconds(least))))
+    pub fn format_behind(&self) -> Option<String> {
+        match self.rates.behind_s {
+            Some(exact) => Some(format_seconds(exact)),
+            None => self.behind_at_least.map(|least| format!(">{}", format_seconds(least))),
+        }
     }
 
     /// Returns the text of a cell at this time. An empty one is shown as a dash.
-    pub fn cell(&self, column: Column, history: &History, now: OffsetDateTime) -> String {
+    pub fn cell_text(&self, column: ScreenColumn, history: &GroupHistory, now: OffsetDateTime) -> String {
         let checkpoint = self.partition.checkpoint.as_ref();
         let number = checkpoint.and_then(|checkpoint| checkpoint.position.sequence_number);
         match column {
-            Column::Partition => self.partition.id.to_string(),
-            Column::Owner => end_of(self.owner(), OWNER),
-            Column::Lease => {
-                or_empty(self.lease.map(|(left, whole)| format!("{} {:>4}", bar(left, whole), short(left))))
+            ScreenColumn::Partition => self.partition.id.to_string(),
+            ScreenColumn::Owner => end_of(self.owner_id(), OWNER),
+            ScreenColumn::Lease => or_empty(
+                self.lease.map(|(left, whole)| format!("{} {:>4}", draw_bar(left, whole), format_duration(left))),
+            ),
+            ScreenColumn::Sequence => or_empty(number.map(group_digits)),
+            ScreenColumn::Last => or_empty(self.partition.hub.as_ref().and_then(|hub| hub.last).map(group_digits)),
+            ScreenColumn::Lag => or_empty(self.partition.lag.events.map(group_digits)),
+            ScreenColumn::Rate => or_empty(self.rates.processed.map(format_rate)),
+            ScreenColumn::Behind => or_empty(self.format_behind()),
+            ScreenColumn::Updated => or_empty(self.checkpoint_updated_at().map(|updated| format_ago(now, updated))),
+            ScreenColumn::State => self.condition.text().to_owned(),
+            ScreenColumn::Hour => {
+                draw_sparkline(&last_hour(history.slots(&self.partition.id), now, PART_OF_HOUR, HOUR))
             }
-            Column::Sequence => or_empty(number.map(group_digits)),
-            Column::Last => or_empty(self.partition.hub.as_ref().and_then(|hub| hub.last).map(group_digits)),
-            Column::Lag => or_empty(self.partition.lag.events.map(group_digits)),
-            Column::Rate => or_empty(self.rates.processed.map(rate)),
-            Column::Behind => or_empty(self.behind()),
-            Column::Updated => or_empty(self.checkpoint_updated_at().map(|updated| ago(now, updated))),
-            Column::State => self.condition.text().to_owned(),
-            Column::Hour => sparkline(&last_hour(history.slots(&self.partition.id), now, PART_OF_HOUR, HOUR)),
         }
     }
 }

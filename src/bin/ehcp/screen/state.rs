@@ -8,15 +8,18 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
 use time::OffsetDateTime;
 
-use super::row::Row;
+use super::row::PartitionRow;
 use crate::exit::Result;
-use crate::output::printable;
-use crate::text::short;
-use crate::watching::{History, Seen};
+use crate::output::printable_text;
+use crate::text::format_duration;
+use crate::watching::{CountedLook, GroupHistory};
+
+/// How long a look may take without notice.
+const SLOW: Duration = Duration::from_secs(3);
 
 /// What does not change while the screen is shown.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct ScreenSettings {
     pub colors: bool,
     /// The time between two looks.
     pub interval: Duration,
@@ -28,7 +31,7 @@ pub struct Settings {
 
 /// What the middle of the screen shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum View {
+pub enum ScreenView {
     /// All partitions.
     #[default]
     Partitions,
@@ -41,7 +44,7 @@ pub enum View {
 
 /// The order of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sort {
+pub enum RowOrder {
     #[default]
     Partition,
     /// The greatest lag first.
@@ -54,7 +57,7 @@ pub enum Sort {
 
 /// How much was drawn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Drawn {
+pub struct DrawnSize {
     /// The rows of a page.
     pub page: usize,
     /// The lines of the text, if the view is one.
@@ -70,11 +73,11 @@ pub enum OtherNameCase {
 }
 
 #[derive(Debug)]
-pub struct State {
-    pub settings: Settings,
-    pub history: History,
-    pub view: View,
-    pub sort: Sort,
+pub struct ScreenState {
+    pub settings: ScreenSettings,
+    pub history: GroupHistory,
+    pub view: ScreenView,
+    pub sort: RowOrder,
     pub filter: String,
     /// Whether keys change the filter.
     pub is_typing: bool,
@@ -83,7 +86,7 @@ pub struct State {
     pub other_name_case: Option<OtherNameCase>,
     /// The requests to the storage of the latest look.
     pub storage_requests: Option<u64>,
-    pub drawn: Drawn,
+    pub drawn: DrawnSize,
     all_storage_requests: u64,
     /// The time since the last look that succeeded.
     age: Duration,
@@ -93,8 +96,8 @@ pub struct State {
     message: Option<String>,
 }
 
-impl Sort {
-    pub fn next(self) -> Self {
+impl RowOrder {
+    pub fn next_order(self) -> Self {
         match self {
             Self::Partition => Self::Lag,
             Self::Lag => Self::Rate,
@@ -113,19 +116,19 @@ impl Sort {
     }
 }
 
-impl State {
-    pub fn new(settings: Settings) -> Self {
+impl ScreenState {
+    pub fn new(settings: ScreenSettings) -> Self {
         Self {
             settings,
-            history: History::default(),
-            view: View::default(),
-            sort: Sort::default(),
+            history: GroupHistory::default(),
+            view: ScreenView::default(),
+            sort: RowOrder::default(),
             filter: String::new(),
             is_typing: false,
             scroll: 0,
             other_name_case: None,
             storage_requests: None,
-            drawn: Drawn::default(),
+            drawn: DrawnSize::default(),
             all_storage_requests: 0,
             age: Duration::ZERO,
             selected: None,
@@ -136,12 +139,12 @@ impl State {
     }
 
     /// Adds a look. One that failed leaves the last one visible.
-    pub fn on_look(&mut self, seen: Seen) {
+    pub fn on_look(&mut self, seen: CountedLook) {
         self.storage_requests = seen.storage_requests.checked_sub(self.all_storage_requests);
         self.all_storage_requests = seen.storage_requests;
         match seen.look {
             Ok(look) => {
-                self.history.add(look.group, look.is_hub_read);
+                self.history.add_look(look.group, look.is_hub_read);
                 self.age = Duration::ZERO;
                 self.failure = None;
                 self.hub_failure = look.hub_failure;
@@ -156,7 +159,7 @@ impl State {
     }
 
     /// Notes how much was drawn, which limits scrolling.
-    pub fn on_drawn(&mut self, drawn: Drawn) {
+    pub fn on_drawn(&mut self, drawn: DrawnSize) {
         self.scroll = self.scroll.min(drawn.lines.saturating_sub(drawn.page));
         self.drawn = drawn;
     }
@@ -182,7 +185,7 @@ impl State {
 
     /// Returns the last look that succeeded.
     pub fn group(&self) -> Option<&GroupDescription> {
-        self.history.last()
+        self.history.last_look()
     }
 
     /// Returns the time, by the server's clock.
@@ -196,51 +199,55 @@ impl State {
 
     /// Returns what is wrong with what is shown, one line each.
     pub fn failures(&self) -> Vec<String> {
-        let age = short(self.age);
+        let age = format_duration(self.age);
         let storage = self.failure.as_ref().map(|failure| match self.group() {
             Some(_) => format!("this is {age} old, because the storage failed: {failure}"),
             None => format!("the storage failed: {failure}"),
         });
-        let hub = self.hub_failure.as_ref().map(|failure| format!("LAST and LAG are old or missing: {failure}"));
         // Storage requests have a timeout, but there may be several.
         let is_late = storage.is_none() && self.group().is_some() && self.age > 2 * self.settings.interval + SLOW;
-        let late = is_late.then(|| format!("this is {age} old, because the storage is slow"));
-        [storage, late, hub].into_iter().flatten().map(|failure| printable(&failure)).collect()
+        let failures = [
+            storage,
+            is_late.then(|| format!("this is {age} old, because the storage is slow")),
+            self.hub_failure.as_ref().map(|failure| format!("LAST and LAG are old or missing: {failure}")),
+        ];
+        failures.into_iter().flatten().map(|failure| printable_text(&failure)).collect()
     }
 
     /// Returns the row of a partition.
-    pub fn row(&self, partition: &PartitionId) -> Option<Row<'_>> {
+    pub fn row(&self, partition: &PartitionId) -> Option<PartitionRow<'_>> {
         self.group()?.partition(partition).map(|partition| self.row_of(partition))
     }
 
-    fn row_of<'a>(&'a self, partition: &'a PartitionDescription) -> Row<'a> {
-        Row::new(partition, &self.history, self.age)
+    fn row_of<'a>(&'a self, partition: &'a PartitionDescription) -> PartitionRow<'a> {
+        PartitionRow::new(partition, &self.history, self.age)
     }
 
     /// Returns the rows that the filter admits, in order.
-    pub fn rows(&self) -> Vec<Row<'_>> {
+    pub fn rows(&self) -> Vec<PartitionRow<'_>> {
         let partitions = self.group().map(|group| group.partitions.as_slice()).unwrap_or_default();
         let mut rows: Vec<_> = partitions.iter().map(|partition| self.row_of(partition)).collect();
         let filter = self.filter.to_lowercase();
         rows.retain(|row| {
-            let text = format!("{} {} {}", row.partition.id, row.owner(), row.condition.text());
+            let text = format!("{} {} {}", row.partition.id, row.owner_id(), row.condition.text());
             text.to_lowercase().contains(&filter)
         });
         match self.sort {
-            Sort::Partition => {}
-            Sort::Lag => rows.sort_by_key(|row| Reverse(row.partition.lag.events)),
-            Sort::Rate => {
+            RowOrder::Partition => {}
+            RowOrder::Lag => rows.sort_by_key(|row| Reverse(row.partition.lag.events)),
+            RowOrder::Rate => {
                 rows.sort_by(|a, b| b.rates.processed.unwrap_or(-1.0).total_cmp(&a.rates.processed.unwrap_or(-1.0)));
             }
-            Sort::Updated => rows.sort_by_key(Row::checkpoint_updated_at),
+            RowOrder::Updated => rows.sort_by_key(PartitionRow::checkpoint_updated_at),
         }
         rows
     }
 
     /// Returns the place of the selected row: the first one if the selected partition is not there.
-    pub fn selection_place(&self, rows: &[Row<'_>]) -> Option<usize> {
-        let place = rows.iter().position(|row| Some(&row.partition.id) == self.selected.as_ref());
-        place.or_else(|| (!rows.is_empty()).then_some(0))
+    pub fn selection_place(&self, rows: &[PartitionRow<'_>]) -> Option<usize> {
+        rows.iter()
+            .position(|row| Some(&row.partition.id) == self.selected.as_ref())
+            .or_else(|| (!rows.is_empty()).then_some(0))
     }
 
     pub fn selected_partition(&self) -> Option<PartitionId> {
@@ -256,6 +263,3 @@ impl State {
         self.selected = Some(rows[place(selected, last).min(last)].partition.id.clone());
     }
 }
-
-/// How long a look may take without notice.
-const SLOW: Duration = Duration::from_secs(3);

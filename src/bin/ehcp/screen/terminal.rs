@@ -4,8 +4,8 @@ use std::io;
 
 use ratatui::DefaultTerminal;
 
-use super::draw::draw;
-use super::state::{Drawn, State};
+use super::draw::draw_screen;
+use super::state::{DrawnSize, ScreenState};
 
 /// A terminal that shows the screen. Dropping it restores what was there before; so does a panic.
 pub struct Screen(DefaultTerminal);
@@ -17,27 +17,27 @@ impl Screen {
         match ratatui::try_init() {
             Ok(terminal) => Ok(Self(terminal)),
             Err(error) => {
-                restore();
+                restore_terminal();
                 Err(error)
             }
         }
     }
 
     /// Draws the state, and returns how much that was.
-    pub fn draw(&mut self, state: &State) -> io::Result<Drawn> {
-        let mut drawn = Drawn::default();
-        self.0.draw(|frame| drawn = draw(frame, state))?;
+    pub fn draw(&mut self, state: &ScreenState) -> io::Result<DrawnSize> {
+        let mut drawn = DrawnSize::default();
+        self.0.draw(|frame| drawn = draw_screen(frame, state))?;
         Ok(drawn)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        restore();
+        restore_terminal();
     }
 }
 
 /// A terminal that is gone needs no restoring.
-fn restore() {
+fn restore_terminal() {
     let _ = ratatui::try_restore();
 }

@@ -13,19 +13,19 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use crate::watching::{History, Look, Watched};
+use crate::watching::{GroupHistory, GroupSnapshot, Look};
 
 /// One group that is watched.
 pub struct WatchedGroup {
     /// `namespace/event hub/group`.
     pub name: Arc<str>,
     pub group: ConsumerGroup,
-    state: RwLock<State>,
+    state: RwLock<WatchState>,
 }
 
 /// What is known about a group.
-pub struct State {
-    pub history: History,
+pub struct WatchState {
+    pub history: GroupHistory,
     pub watching: Watching,
 }
 
@@ -54,11 +54,11 @@ pub struct Watching {
 
 /// A group in `/api/group` and in the stream of events: as `ehcp.watch/1` describes it, and how the watching goes.
 #[derive(Serialize)]
-struct Shown<'a> {
+struct ShownGroup<'a> {
     name: &'a str,
     /// Missing until the first look.
     #[serde(flatten)]
-    watched: Option<Watched<'a>>,
+    watched: Option<GroupSnapshot<'a>>,
     watching: ShownWatching<'a>,
 }
 
@@ -79,7 +79,7 @@ struct ShownWatching<'a> {
 
 /// A group in the list of groups.
 #[derive(Serialize)]
-pub struct Listed {
+pub struct ListedGroup {
     name: String,
     state: Option<GroupState>,
     members: Option<usize>,
@@ -94,26 +94,28 @@ pub struct Listed {
 
 impl WatchedGroup {
     pub fn new(group: ConsumerGroup) -> Self {
-        let watching = Watching {
-            started: Instant::now(),
-            looked: None,
-            looks: 0,
-            requests: RequestCounts::default(),
-            storage_failure: None,
-            hub_failure: None,
-            failures: 0,
-            hub_failures: 0,
-            is_hub_stale: false,
-            run: RandomState::new().build_hasher().finish(),
+        let state = WatchState {
+            history: GroupHistory::default(),
+            watching: Watching {
+                started: Instant::now(),
+                looked: None,
+                looks: 0,
+                requests: RequestCounts::default(),
+                storage_failure: None,
+                hub_failure: None,
+                failures: 0,
+                hub_failures: 0,
+                is_hub_stale: false,
+                run: RandomState::new().build_hasher().finish(),
+            },
         };
-        let state = State { history: History::default(), watching };
         Self { name: group.to_string().into(), group, state: RwLock::new(state) }
     }
 
     /// Adds a look. Returns what a reader needs who has everything up to the look before.
     pub fn add_look(&self, look: Look, requests: RequestCounts) -> Option<String> {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
-        let changes = state.history.add(look.group, look.is_hub_read).len();
+        let changes = state.history.add_look(look.group, look.is_hub_read).len();
         let watching = &mut state.watching;
         watching.looked = Some(Instant::now());
         watching.looks += 1;
@@ -122,7 +124,7 @@ impl WatchedGroup {
         watching.hub_failure = look.hub_failure;
         watching.hub_failures = look.hub_failures;
         watching.is_hub_stale = look.is_hub_stale;
-        self.json(state.history.latest(changes), &state.watching)
+        self.to_json(state.history.latest_snapshot(changes), &state.watching)
     }
 
     /// Notes that a look failed. Returns what readers need to know.
@@ -130,23 +132,23 @@ impl WatchedGroup {
         let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
         state.watching.storage_failure = Some(failure);
         state.watching.failures += 1;
-        self.json(None, &state.watching)
+        self.to_json(None, &state.watching)
     }
 
     /// Calls a function with all that is known.
-    pub fn with<T>(&self, read: impl FnOnce(&State) -> T) -> T {
+    pub fn read_state<T>(&self, read: impl FnOnce(&WatchState) -> T) -> T {
         read(&self.state.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Returns everything as JSON.
-    pub fn everything(&self) -> Option<String> {
-        self.with(|state| self.json(state.history.everything(), &state.watching))
+    pub fn everything_as_json(&self) -> Option<String> {
+        self.read_state(|state| self.to_json(state.history.snapshot(), &state.watching))
     }
 
-    pub fn list_entry(&self) -> Listed {
-        self.with(|State { history, watching }| {
-            let group = history.last();
-            Listed {
+    pub fn list_entry(&self) -> ListedGroup {
+        self.read_state(|WatchState { history, watching }| {
+            let group = history.last_look();
+            ListedGroup {
                 name: self.name.to_string(),
                 state: group.map(|group| group.group.state),
                 members: group.map(|group| group.group.members),
@@ -161,8 +163,8 @@ impl WatchedGroup {
     }
 
     /// The values come from serializable types, so there is always a text.
-    fn json(&self, watched: Option<Watched<'_>>, watching: &Watching) -> Option<String> {
-        serde_json::to_string(&Shown { name: &self.name, watched, watching: watching.to_document() }).ok()
+    fn to_json(&self, watched: Option<GroupSnapshot<'_>>, watching: &Watching) -> Option<String> {
+        serde_json::to_string(&ShownGroup { name: &self.name, watched, watching: watching.to_document() }).ok()
     }
 }
 
@@ -187,12 +189,11 @@ impl Watching {
 
     /// Returns the requests to the storage, by operation and outcome.
     pub fn requests(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
-        let counts = StorageOperation::ALL.iter().flat_map(|operation| {
-            StorageOutcome::ALL
-                .iter()
-                .map(|outcome| (operation.as_str(), outcome.as_str(), self.requests.of(*operation, *outcome)))
-        });
-        counts.filter(|(_, _, count)| *count > 0)
+        StorageOperation::ALL
+            .iter()
+            .flat_map(|operation| StorageOutcome::ALL.iter().map(move |outcome| (*operation, *outcome)))
+            .map(|(operation, outcome)| (operation.as_str(), outcome.as_str(), self.requests.of(operation, outcome)))
+            .filter(|(_, _, count)| *count > 0)
     }
 }
 
@@ -204,6 +205,6 @@ fn per_hour(requests: u64, time: Duration) -> Option<f64> {
 }
 
 /// Returns the JSON of an error.
-pub fn error(message: &str) -> String {
+pub fn error_as_json(message: &str) -> String {
     Value::from_iter([("error", message)]).to_string()
 }

@@ -9,14 +9,14 @@ use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::group::{Listed, WatchedGroup};
+use super::group::{ListedGroup, WatchedGroup};
 
 /// A reader that is late by more messages starts again.
 const MESSAGES: usize = 64;
 
 /// A message to all pages.
 #[derive(Clone, Debug)]
-pub struct Message {
+pub struct PageMessage {
     pub kind: &'static str,
     /// The group, if it is about one.
     pub group: Option<Arc<str>>,
@@ -24,17 +24,17 @@ pub struct Message {
 }
 
 /// The groups that are watched.
-pub struct Groups {
+pub struct WatchedGroups {
     pub interval: Duration,
     pub hub_interval: Duration,
-    watched: RwLock<BTreeMap<Arc<str>, Task>>,
+    watched: RwLock<BTreeMap<Arc<str>, WatchTask>>,
     /// When the container was listed last, and why it was not. `None` if the groups are given.
     discovery: RwLock<Option<Discovery>>,
-    messages: broadcast::Sender<Message>,
+    messages: broadcast::Sender<PageMessage>,
 }
 
 /// A group, and the task that watches it.
-struct Task {
+struct WatchTask {
     group: Arc<WatchedGroup>,
     handle: AbortHandle,
 }
@@ -48,23 +48,23 @@ pub struct Discovery {
 
 /// The JSON of `/api/groups`.
 #[derive(Serialize)]
-pub struct List {
+pub struct GroupList {
     schema: &'static str,
     interval_s: f64,
     hub_interval_s: f64,
-    groups: Vec<Listed>,
+    groups: Vec<ListedGroup>,
     failure: Option<String>,
 }
 
-impl Groups {
+impl WatchedGroups {
     pub fn new(interval: Duration, hub_interval: Duration) -> Self {
         let (messages, _) = broadcast::channel(MESSAGES);
         Self { interval, hub_interval, watched: RwLock::default(), discovery: RwLock::default(), messages }
     }
 
     pub fn all(&self) -> Vec<Arc<WatchedGroup>> {
-        let groups = self.watched.read().unwrap_or_else(PoisonError::into_inner);
-        groups.values().map(|task| task.group.clone()).collect()
+        let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        watched.values().map(|task| task.group.clone()).collect()
     }
 
     pub fn names(&self) -> Vec<Arc<str>> {
@@ -72,22 +72,22 @@ impl Groups {
     }
 
     /// Returns the group with this name, or the first one.
-    pub fn get(&self, name: Option<&str>) -> Option<Arc<WatchedGroup>> {
-        let groups = self.watched.read().unwrap_or_else(PoisonError::into_inner);
-        let found = match name {
-            Some(name) => groups.get(name),
-            None => groups.values().next(),
-        };
-        found.map(|task| task.group.clone())
+    pub fn find(&self, name: Option<&str>) -> Option<Arc<WatchedGroup>> {
+        let watched = self.watched.read().unwrap_or_else(PoisonError::into_inner);
+        match name {
+            Some(name) => watched.get(name),
+            None => watched.values().next(),
+        }
+        .map(|task| task.group.clone())
     }
 
     /// Adds a group, which a task watches.
     pub fn insert(&self, group: Arc<WatchedGroup>, handle: AbortHandle) {
-        let mut groups = self.watched.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(replaced) = groups.insert(group.name.clone(), Task { group, handle }) {
+        let mut watched = self.watched.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(replaced) = watched.insert(group.name.clone(), WatchTask { group, handle }) {
             replaced.handle.abort();
         }
-        drop(groups);
+        drop(watched);
         self.publish_list();
     }
 
@@ -117,8 +117,8 @@ impl Groups {
         self.discovery.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub fn list(&self) -> List {
-        List {
+    pub fn list_groups(&self) -> GroupList {
+        GroupList {
             schema: "ehcp.watched-groups/1",
             interval_s: self.interval.as_secs_f64(),
             hub_interval_s: self.hub_interval.as_secs_f64(),
@@ -131,15 +131,15 @@ impl Groups {
     pub fn publish(&self, kind: &'static str, group: Option<&Arc<str>>, data: Option<String>) {
         if let Some(data) = data {
             // Without a page nothing receives it.
-            let _ = self.messages.send(Message { kind, group: group.cloned(), data: data.into() });
+            let _ = self.messages.send(PageMessage { kind, group: group.cloned(), data: data.into() });
         }
     }
 
-    pub fn subscribe(&self) -> broadcast::Receiver<Message> {
+    pub fn subscribe(&self) -> broadcast::Receiver<PageMessage> {
         self.messages.subscribe()
     }
 
     fn publish_list(&self) {
-        self.publish("groups", None, serde_json::to_string(&self.list()).ok());
+        self.publish("groups", None, serde_json::to_string(&self.list_groups()).ok());
     }
 }

@@ -20,13 +20,13 @@ const HEADERS: [(&str, &str); 5] = [
 
 /// What requests must fulfill.
 #[derive(Clone)]
-pub struct Guard {
+pub struct RequestGuard {
     /// Whether only names of this machine are accepted as the host.
     pub is_loopback: bool,
     pub policy: HeaderValue,
 }
 
-impl Guard {
+impl RequestGuard {
     pub fn new(is_loopback: bool) -> Self {
         let policy = HeaderValue::from_str(&page::content_security_policy());
         // A policy of hashes is always a valid header.
@@ -36,9 +36,8 @@ impl Guard {
 
 /// Adds the headers, and refuses hosts of other machines: a foreign page could otherwise read the groups after its name
 /// was made to point to this machine.
-pub async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let is_refused = guard.is_loopback && !is_this_machine(request.uri(), request.headers());
-    let mut response = if is_refused {
+pub async fn guard_request(State(guard): State<RequestGuard>, request: Request, next: Next) -> Response {
+    let mut response = if guard.is_loopback && !is_this_machine(request.uri(), request.headers()) {
         (StatusCode::MISDIRECTED_REQUEST, "use http://localhost or http://127.0.0.1\n").into_response()
     } else {
         next.run(request).await

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::group::{State, Watching};
+use super::group::{WatchState, Watching};
 use super::groups::Discovery;
 
 /// The time after which a missing look is reported, at least.
@@ -13,7 +13,7 @@ const LATE: Duration = Duration::from_secs(30);
 const LATE_DISCOVERY: Duration = Duration::from_secs(180);
 
 /// Returns why a group is not looked at, or nothing.
-pub fn problem(name: &str, state: &State, now: Instant, interval: Duration) -> Option<String> {
+pub fn look_problem(name: &str, state: &WatchState, now: Instant, interval: Duration) -> Option<String> {
     let Watching { looked, started, storage_failure, .. } = &state.watching;
     let since = now.duration_since(looked.unwrap_or(*started));
     if looked.is_some() && since <= LATE.max(interval * 3) {
@@ -45,7 +45,7 @@ mod tests {
     }
 
     fn problem_of(group: &WatchedGroup, interval: Duration) -> Option<String> {
-        group.with(|state| problem(&group.name, state, Instant::now(), interval))
+        group.read_state(|state| look_problem(&group.name, state, Instant::now(), interval))
     }
 
     #[tokio::test(start_paused = true)]
@@ -61,11 +61,11 @@ mod tests {
     async fn a_look_counts_for_some_intervals() {
         let group = group();
         let looked = |age: u64, interval: u64| {
-            group.with(|state| {
+            group.read_state(|state| {
                 let watching = Watching { looked: Some(Instant::now()), ..state.watching.clone() };
-                let state = State { history: crate::watching::History::default(), watching };
+                let state = WatchState { history: crate::watching::GroupHistory::default(), watching };
                 let now = Instant::now() + Duration::from_secs(age);
-                problem("g", &state, now, Duration::from_secs(interval)).is_none()
+                look_problem("g", &state, now, Duration::from_secs(interval)).is_none()
             })
         };
         assert!(looked(30, 2) && !looked(31, 2), "half a minute at least");
@@ -75,7 +75,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_search_counts_after_minutes() {
         let failed = |succeeded| Discovery { succeeded, failure: Some("timeout".to_owned()) };
-        let (now, later) = (Instant::now(), Instant::now() + LATE_DISCOVERY + INTERVAL);
+        let now = Instant::now();
+        let later = now + LATE_DISCOVERY + INTERVAL;
         assert_eq!(discovery_problem(&failed(Some(now)), now), None);
         for (discovery, at) in [(failed(None), now), (failed(Some(now)), later)] {
             let problem = discovery_problem(&discovery, at);

@@ -18,9 +18,9 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::group;
-use super::groups::{Groups, Message};
-use super::guard::{Guard, guard};
+use super::group::error_as_json;
+use super::groups::{PageMessage, WatchedGroups};
+use super::guard::{RequestGuard, guard_request};
 use super::health;
 use super::metrics;
 use super::page::PAGE;
@@ -31,53 +31,53 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// What the routes need.
 #[derive(Clone)]
 struct Site {
-    groups: Arc<Groups>,
+    groups: Arc<WatchedGroups>,
     /// True when the program ends.
     stopped: watch::Receiver<bool>,
 }
 
 /// The group that is asked for.
 #[derive(Deserialize)]
-struct Which {
+struct GroupQuery {
     name: Option<String>,
 }
 
 /// Returns all routes. They only read.
-pub fn routes(groups: Arc<Groups>, is_loopback: bool, stopped: watch::Receiver<bool>) -> Router {
+pub fn routes(groups: Arc<WatchedGroups>, is_loopback: bool, stopped: watch::Receiver<bool>) -> Router {
     Router::new()
         .route("/", get(async || Html(PAGE)))
-        .route("/api/events", get(events))
-        .route("/api/group", get(group))
-        .route("/api/groups", get(async |State(site): State<Site>| Json(site.groups.list())))
-        .route("/healthz", get(healthz))
-        .route("/metrics", get(prometheus))
+        .route("/api/events", get(stream_events))
+        .route("/api/group", get(show_group))
+        .route("/api/groups", get(async |State(site): State<Site>| Json(site.groups.list_groups())))
+        .route("/healthz", get(show_health))
+        .route("/metrics", get(show_metrics))
         .with_state(Site { groups, stopped })
-        .layer(from_fn_with_state(Guard::new(is_loopback), guard))
+        .layer(from_fn_with_state(RequestGuard::new(is_loopback), guard_request))
 }
 
-async fn group(State(site): State<Site>, Query(which): Query<Which>) -> Response {
-    let json = site.groups.get(which.name.as_deref()).and_then(|group| group.everything());
-    match json {
-        Some(json) => json_text(StatusCode::OK, json),
-        None => json_text(StatusCode::NOT_FOUND, group::error("this group is not watched: see /api/groups")),
-    }
-}
-
-fn json_text(status: StatusCode, json: String) -> Response {
-    (status, [(CONTENT_TYPE, "application/json")], json).into_response()
+async fn show_group(State(site): State<Site>, Query(query): Query<GroupQuery>) -> impl IntoResponse {
+    let group = site.groups.find(query.name.as_deref());
+    let (status, json) = match group.and_then(|group| group.everything_as_json()) {
+        Some(json) => (StatusCode::OK, json),
+        None => (StatusCode::NOT_FOUND, error_as_json("this group is not watched: see /api/groups")),
+    };
+    (status, [(CONTENT_TYPE, "application/json")], json)
 }
 
 /// Streams one message per look: of one group, or of all.
-async fn events(State(site): State<Site>, Query(which): Query<Which>) -> impl IntoResponse {
+async fn stream_events(State(site): State<Site>, Query(query): Query<GroupQuery>) -> impl IntoResponse {
     let mut stopped = site.stopped.clone();
     let ended = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-    let list = serde_json::to_string(&site.groups.list()).unwrap_or_default();
+    let list = serde_json::to_string(&site.groups.list_groups()).unwrap_or_default();
     let first = stream::iter([Ok(Event::default().event("groups").data(list))]);
-    let messages = messages(site.groups.subscribe(), which.name);
-    Sse::new(first.chain(messages).take_until(Box::pin(ended))).keep_alive(KeepAlive::default())
+    let events = first.chain(stream_messages(site.groups.subscribe(), query.name));
+    Sse::new(events.take_until(Box::pin(ended))).keep_alive(KeepAlive::default())
 }
 
-fn messages(receiver: Receiver<Message>, name: Option<String>) -> impl Stream<Item = Result<Event, Infallible>> {
+fn stream_messages(
+    receiver: Receiver<PageMessage>,
+    name: Option<String>,
+) -> impl Stream<Item = Result<Event, Infallible>> {
     stream::unfold((receiver, name), async |(mut receiver, name)| {
         loop {
             let event = match receiver.recv().await {
@@ -98,20 +98,21 @@ fn messages(receiver: Receiver<Message>, name: Option<String>) -> impl Stream<It
 }
 
 /// Responds with 200 if each group was looked at recently.
-async fn healthz(State(site): State<Site>) -> Response {
+async fn show_health(State(site): State<Site>) -> Response {
     let now = Instant::now();
     let interval = site.groups.interval;
-    let discovery = site.groups.discovery().and_then(|discovery| health::discovery_problem(&discovery, now));
-    let groups = site.groups.all();
-    let looks =
-        groups.iter().filter_map(|group| group.with(|state| health::problem(&group.name, state, now, interval)));
-    let problems: Vec<_> = discovery.into_iter().chain(looks).collect();
+    let discovery = site.groups.discovery();
+    let mut problems: Vec<_> =
+        discovery.iter().filter_map(|discovery| health::discovery_problem(discovery, now)).collect();
+    for group in site.groups.all() {
+        problems.extend(group.read_state(|state| health::look_problem(&group.name, state, now, interval)));
+    }
     if problems.is_empty() {
         return "ok\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response()
 }
 
-async fn prometheus(State(site): State<Site>) -> Response {
-    ([(CONTENT_TYPE, PROMETHEUS)], metrics::text(&site.groups.all())).into_response()
+async fn show_metrics(State(site): State<Site>) -> impl IntoResponse {
+    ([(CONTENT_TYPE, PROMETHEUS)], metrics::render_metrics(&site.groups.all()))
 }

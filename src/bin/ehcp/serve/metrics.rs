@@ -12,8 +12,8 @@ use eventhubs_checkpoint::admin::PartitionDescription;
 use metrics::{Label, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 
-use super::group::{State, WatchedGroup};
-use crate::watching::History;
+use super::group::{WatchState, WatchedGroup};
+use crate::watching::GroupHistory;
 
 const LAG: &str = "eventhubs_checkpoint_lag_events";
 const LAST: &str = "eventhubs_checkpoint_last_enqueued_sequence_number";
@@ -27,18 +27,18 @@ const REQUESTS: &str = "eventhubs_checkpoint_watcher_storage_requests_total";
 const FAILURES: &str = "eventhubs_checkpoint_watcher_failures_total";
 
 /// Returns the metrics of these groups, in the text format.
-pub fn text(groups: &[Arc<WatchedGroup>]) -> String {
+pub fn render_metrics(groups: &[Arc<WatchedGroup>]) -> String {
     let recorder = PrometheusBuilder::new().build_recorder();
     with_local_recorder(&recorder, || {
-        describe();
+        describe_metrics();
         for group in groups {
-            group.with(|state| of_group(&group.group, state));
+            group.read_state(|state| record_group(&group.group, state));
         }
     });
     recorder.handle().render()
 }
 
-fn describe() {
+fn describe_metrics() {
     describe_gauge!(LAG, "Events after the checkpoint, of owned and unowned partitions.");
     describe_gauge!(LAST, "The sequence number of the last event in the partition.");
     describe_gauge!(CHECKPOINT, "The sequence number of the checkpoint.");
@@ -51,7 +51,7 @@ fn describe() {
     describe_counter!(FAILURES, "Looks that failed, and failures to read the event hub.");
 }
 
-fn of_group(group: &ConsumerGroup, State { history, watching }: &State) {
+fn record_group(group: &ConsumerGroup, WatchState { history, watching }: &WatchState) {
     let labels = [
         Label::new("namespace", group.namespace().to_owned()),
         Label::new("event_hub", group.event_hub().to_owned()),
@@ -62,14 +62,14 @@ fn of_group(group: &ConsumerGroup, State { history, watching }: &State) {
         let labels = with_label(&with_label(&labels, "operation", operation), "outcome", outcome);
         counter!(REQUESTS, labels).absolute(requests);
     }
-    let Some(look) = history.last() else { return };
+    let Some(look) = history.last_look() else { return };
     gauge!(LOOKED, labels.to_vec()).set(look.taken_at.unix_timestamp_nanos() as f64 / 1e9);
     gauge!(MEMBERS, labels.to_vec()).set(look.members.len() as f64);
     let mut states = BTreeMap::<_, u32>::new();
     for partition in &look.partitions {
         *states.entry(partition.state.as_str()).or_default() += 1;
         let labels = with_label(&labels, "partition", partition.id.as_str());
-        of_partition(&labels, partition, history, watching.is_hub_stale);
+        record_partition(&labels, partition, history, watching.is_hub_stale);
     }
     for (state, partitions) in states {
         gauge!(PARTITIONS, with_label(&labels, "state", state)).set(f64::from(partitions));
@@ -77,17 +77,16 @@ fn of_group(group: &ConsumerGroup, State { history, watching }: &State) {
 }
 
 /// Leaves out what is not known: the lag if the event hub was not read for long, or was created again.
-fn of_partition(labels: &[Label], partition: &PartitionDescription, history: &History, is_hub_stale: bool) {
+fn record_partition(labels: &[Label], partition: &PartitionDescription, history: &GroupHistory, is_hub_stale: bool) {
     let rates = history.rates(partition);
     let is_known = !is_hub_stale && !rates.is_beyond_end;
     let checkpoint = partition.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
-    let values = [
+    for (name, value) in [
         (LAG, partition.lag.events.filter(|_| is_known).map(|events| events as f64)),
         (LAST, partition.hub.as_ref().filter(|_| !is_hub_stale).and_then(|hub| hub.last).map(|last| last as f64)),
         (CHECKPOINT, checkpoint.map(|number| number as f64)),
         (SECONDS_BEHIND, rates.behind_s.filter(|_| is_known)),
-    ];
-    for (name, value) in values {
+    ] {
         if let Some(value) = value {
             gauge!(name, labels.to_vec()).set(value);
         }
@@ -98,6 +97,5 @@ fn of_partition(labels: &[Label], partition: &PartitionDescription, history: &Hi
 }
 
 fn with_label(labels: &[Label], name: &'static str, value: &str) -> Vec<Label> {
-    let added = Label::new(name, value.to_owned());
-    labels.iter().cloned().chain([added]).collect()
+    labels.iter().cloned().chain([Label::new(name, value.to_owned())]).collect()
 }

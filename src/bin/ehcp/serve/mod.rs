@@ -9,7 +9,6 @@ mod metrics;
 mod page;
 mod poller;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,35 +16,38 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use self::groups::Groups;
-use crate::args::{Global, Serve};
-use crate::connection::{Connection, StorageConnection};
+use self::groups::WatchedGroups;
+use self::poller::{WatchTarget, discover_groups, start_watching};
+use crate::args::{Global, ServeArgs};
+use crate::connection::{GroupConnection, StorageConnection};
 use crate::exit::{Exit, Failure, Result};
-use crate::output::note;
+use crate::output::print_note;
 use crate::safety::wait_for_stop_signal;
 
 /// How long responses may take that were being sent when a signal came.
 const LAST_RESPONSES: Duration = Duration::from_secs(2);
 
 /// Serves until a signal ends it.
-pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
-    let groups = Arc::new(Groups::new(serve.looks.interval, serve.looks.hub_interval));
+pub async fn run(global: &Global, serve: &ServeArgs) -> Result<Exit> {
+    let groups = Arc::new(WatchedGroups::new(serve.looks.interval, serve.looks.hub_interval));
     if serve.all {
         // Fails at once if a setting is missing.
         StorageConnection::resolve(global)?;
         groups.note_discovery(Some("there was no listing yet".to_owned()));
-        tokio::spawn(poller::discover(groups.clone(), global.clone()));
+        tokio::spawn(discover_groups(groups.clone(), global.clone()));
     } else {
-        for target in targets(global, serve)? {
-            poller::start(&groups, target)?;
+        for target in list_targets(global, serve)? {
+            start_watching(&groups, target)?;
         }
     }
-    let listener = listen(serve.listen).await?;
+    let listener = TcpListener::bind(serve.listen).await.map_err(|error| {
+        Failure::failed(format!("cannot listen on {}: {error}: choose another address with --listen", serve.listen))
+    })?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
-        note("warning: there is no authentication: anyone who reaches this address sees the groups");
+        print_note("warning: there is no authentication: anyone who reaches this address sees the groups");
     }
-    note(format_args!("listening on http://{address}"));
+    print_note(format_args!("listening on http://{address}"));
     let (stop, stopped) = watch::channel(false);
     let routes = http::routes(groups, address.ip().is_loopback(), stopped.clone());
     tokio::spawn(async move {
@@ -63,27 +65,21 @@ pub async fn run(global: &Global, serve: &Serve) -> Result<Exit> {
 }
 
 /// Returns the groups that the command line names, or the one of the connection options.
-fn targets(global: &Global, serve: &Serve) -> Result<Vec<poller::Target>> {
-    let named = serve.group.iter().map(|name| {
-        let mut global = global.clone();
+fn list_targets(global: &Global, serve: &ServeArgs) -> Result<Vec<WatchTarget>> {
+    let mut named = vec![global.clone(); serve.group.len()];
+    for (global, name) in named.iter_mut().zip(&serve.group) {
         global.settings.consumer_group = Some(name.clone());
-        global
-    });
-    let mut named: Vec<_> = named.collect();
+    }
     // Blob names ignore case, so both would be one group.
     named.sort_by_key(|global| global.settings.consumer_group.as_deref().map(str::to_lowercase));
     named.dedup_by_key(|global| global.settings.consumer_group.as_deref().map(str::to_lowercase));
-    let globals = if named.is_empty() { vec![global.clone()] } else { named };
-    globals.into_iter().map(|global| Ok(poller::Target::Named(Connection::resolve(&global)?.group, global))).collect()
+    if named.is_empty() {
+        named.push(global.clone());
+    }
+    named.into_iter().map(|global| Ok(WatchTarget::Named(GroupConnection::resolve(&global)?.group, global))).collect()
 }
 
 async fn is_over(mut stopped: watch::Receiver<bool>) {
     // An error means that nothing can stop it any more, and then it is over, too.
     let _ = stopped.wait_for(|stopped| *stopped).await;
-}
-
-async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
-        Failure::failed(format!("cannot listen on {address}: {error}: choose another address with --listen"))
-    })
 }

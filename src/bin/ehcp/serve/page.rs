@@ -9,19 +9,18 @@ pub const PAGE: &str = include_str!("page.html");
 
 /// Returns the policy of the page: its own script and style, and this server's data.
 pub fn content_security_policy() -> String {
-    let script = hash(PAGE, "script");
-    let style = hash(PAGE, "style");
     format!(
-        "default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; \
-         base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "default-src 'none'; script-src {}; style-src {}; connect-src 'self'; img-src data:; base-uri 'none'; \
+         form-action 'none'; frame-ancestors 'none'",
+        hash_element(PAGE, "script"),
+        hash_element(PAGE, "style")
     )
 }
 
 /// Returns the source expression of the only inline element with this tag.
-fn hash(page: &str, tag: &str) -> String {
-    let text = page.split_once(&format!("<{tag}>")).and_then(|(_, rest)| rest.split_once(&format!("</{tag}>")));
-    let text = text.map(|(text, _)| text).unwrap_or_default();
-    format!("'sha256-{}'", STANDARD.encode(Sha256::digest(text)))
+fn hash_element(page: &str, tag: &str) -> String {
+    let element = page.split_once(&format!("<{tag}>")).and_then(|(_, rest)| rest.split_once(&format!("</{tag}>")));
+    format!("'sha256-{}'", STANDARD.encode(Sha256::digest(element.map(|(text, _)| text).unwrap_or_default())))
 }
 
 #[cfg(test)]
@@ -42,7 +41,10 @@ mod tests {
     /// `echo -n 'a{}' | openssl dgst -sha256 -binary | base64`
     #[test]
     fn the_policy_has_the_hash_of_the_text() {
-        assert_eq!(hash("<style>a{}</style>", "style"), "'sha256-X1RutGBrXCt9KkSaXMK7tHftWiRscFHOhxsS8tv8hBk='");
+        assert_eq!(
+            hash_element("<style>a{}</style>", "style"),
+            "'sha256-X1RutGBrXCt9KkSaXMK7tHftWiRscFHOhxsS8tv8hBk='"
+        );
         assert!(content_security_policy().starts_with("default-src 'none'; script-src 'sha256-"));
     }
 }

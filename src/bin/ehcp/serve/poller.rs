@@ -9,12 +9,12 @@ use eventhubs_checkpoint::admin::list_groups;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::group::WatchedGroup;
-use super::groups::Groups;
+use super::groups::WatchedGroups;
 use crate::args::Global;
-use crate::connection::{Connection, StorageConnection};
+use crate::connection::{GroupConnection, StorageConnection};
 use crate::exit::Result;
-use crate::output::note;
-use crate::watching::{Pace, Watcher};
+use crate::output::print_note;
+use crate::watching::Watcher;
 
 /// The time between two listings of all groups.
 const DISCOVERY: Duration = Duration::from_secs(60);
@@ -23,50 +23,50 @@ const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
 /// A group to watch.
 #[derive(Clone)]
-pub enum Target {
+pub enum WatchTarget {
     /// The group that the options name.
     Named(ConsumerGroup, Global),
     /// A group that was found in the container.
     Found(ConsumerGroup, Global),
 }
 
-impl Target {
+impl WatchTarget {
     fn group(&self) -> &ConsumerGroup {
         let (Self::Named(group, _) | Self::Found(group, _)) = self;
         group
     }
 
-    fn connection(&self) -> Result<Connection> {
+    fn resolve_connection(&self) -> Result<GroupConnection> {
         match self {
-            Self::Named(_, global) => Connection::resolve(global),
-            Self::Found(group, global) => Connection::of_listed(global, group.clone()),
+            Self::Named(_, global) => GroupConnection::resolve(global),
+            Self::Found(group, global) => GroupConnection::of_listed(global, group.clone()),
         }
     }
 }
 
 /// Watches a group from now on. Fails if its settings are wrong.
-pub fn start(groups: &Arc<Groups>, target: Target) -> Result<()> {
-    target.connection()?;
+pub fn start_watching(groups: &Arc<WatchedGroups>, target: WatchTarget) -> Result<()> {
+    target.resolve_connection()?;
     let group = Arc::new(WatchedGroup::new(target.group().clone()));
-    let task = tokio::spawn(watch(groups.clone(), group.clone(), target));
+    let task = tokio::spawn(watch_group(groups.clone(), group.clone(), target));
     groups.insert(group, task.abort_handle());
     Ok(())
 }
 
-async fn watch(groups: Arc<Groups>, group: Arc<WatchedGroup>, target: Target) {
+async fn watch_group(groups: Arc<WatchedGroups>, group: Arc<WatchedGroup>, target: WatchTarget) {
     let mut ticks = interval(groups.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut watcher = None;
     let mut reported = None;
     loop {
         ticks.tick().await;
-        let message = match look(&mut watcher, &groups, &target, &group).await {
+        let message = match look_at_group(&mut watcher, &groups, &target, &group).await {
             Ok(message) => message,
             Err(failure) => group.add_failure(failure.to_string()),
         };
-        let failure = group.with(|state| state.watching.failure());
+        let failure = group.read_state(|state| state.watching.failure());
         if failure != reported {
-            note(format_args!("{}: {}", group.name, failure.as_deref().unwrap_or("works again")));
+            print_note(format_args!("{}: {}", group.name, failure.as_deref().unwrap_or("works again")));
             reported = failure;
         }
         groups.publish("look", Some(&group.name), message);
@@ -74,26 +74,25 @@ async fn watch(groups: Arc<Groups>, group: Arc<WatchedGroup>, target: Target) {
 }
 
 /// Connects if that has not succeeded yet, and looks.
-async fn look(
+async fn look_at_group(
     watcher: &mut Option<Watcher>,
-    groups: &Groups,
-    target: &Target,
+    groups: &WatchedGroups,
+    target: &WatchTarget,
     group: &WatchedGroup,
 ) -> Result<Option<String>> {
     let watcher = if let Some(watcher) = watcher {
         watcher
     } else {
-        watcher.insert(Watcher::connect(target.connection()?, Pace { hub: groups.hub_interval }).await?)
+        watcher.insert(Watcher::connect(target.resolve_connection()?, groups.hub_interval).await?)
     };
-    let look = watcher.look().await?;
-    Ok(group.add_look(look, watcher.request_counts()))
+    Ok(group.add_look(watcher.look().await?, watcher.request_counts()))
 }
 
 /// Watches all groups in the container, also those that are added later.
-pub async fn discover(groups: Arc<Groups>, global: Global) {
+pub async fn discover_groups(groups: Arc<WatchedGroups>, global: Global) {
     loop {
-        let failure = match find(&global).await {
-            Ok(found) => update(&groups, found, &global),
+        let failure = match find_groups(&global).await {
+            Ok(found) => update_groups(&groups, found, &global),
             Err(failure) => Some(failure.to_string()),
         };
         let pause = if failure.is_some() { DISCOVERY_RETRY } else { DISCOVERY };
@@ -102,24 +101,24 @@ pub async fn discover(groups: Arc<Groups>, global: Global) {
     }
 }
 
-async fn find(global: &Global) -> Result<Vec<ConsumerGroup>> {
+async fn find_groups(global: &Global) -> Result<Vec<ConsumerGroup>> {
     let storage = StorageConnection::resolve(global)?;
-    let container = storage.container(&storage.container_name)?;
-    Ok(list_groups(&container, "", global.listing_timeout()).await?)
+    Ok(list_groups(&storage.open_container(&storage.container_name)?, "", global.listing_timeout()).await?)
 }
 
 /// Watches these groups and no others. Returns why one of them cannot be watched.
-fn update(groups: &Arc<Groups>, found: Vec<ConsumerGroup>, global: &Global) -> Option<String> {
-    let mut failure = None;
+fn update_groups(groups: &Arc<WatchedGroups>, found: Vec<ConsumerGroup>, global: &Global) -> Option<String> {
     let wanted: BTreeSet<_> = found.iter().map(ToString::to_string).collect();
     let watched = groups.names();
     for gone in watched.iter().filter(|name| !wanted.contains(&***name)) {
         groups.remove(gone);
     }
+    let mut failure = None;
     for group in found {
-        if !watched.iter().any(|name| **name == *group.to_string()) {
-            let started = start(groups, Target::Found(group, global.clone()));
-            failure = failure.or(started.err().map(|failure| failure.to_string()));
+        if watched.iter().all(|name| **name != *group.to_string())
+            && let Err(refused) = start_watching(groups, WatchTarget::Found(group, global.clone()))
+        {
+            failure = failure.or_else(|| Some(refused.to_string()));
         }
     }
     failure

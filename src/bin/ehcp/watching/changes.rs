@@ -8,7 +8,7 @@ use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
 /// How the ids of operators begin.
-const OPERATOR: &str = "operator-";
+const OPERATOR_PREFIX: &str = "operator-";
 
 /// How much earlier than the end of a lease a claim after that end may seem to be: records and responses state times in
 /// whole seconds, and the claimer and the look know the server's time from different responses.
@@ -43,7 +43,7 @@ pub enum ChangeKind {
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct GroupChange {
     /// The time of the look that found it.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
@@ -61,27 +61,25 @@ pub struct Change {
 ///
 /// A partition that only the second look shows had no record before. One that only the first look shows did not change:
 /// without the event hub, the looks show the partitions that have a record.
-pub fn between(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
-    let before_at = before.taken_at;
-    let at = after.taken_at;
+pub fn find_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<GroupChange> {
     let by_id: BTreeMap<_, _> = before.partitions.iter().map(|partition| (&partition.id, partition)).collect();
+    let times = (before.taken_at, after.taken_at);
     let mut changes = member_changes(before, after);
     for partition in &after.partitions {
         let before = by_id.get(&partition.id).copied();
-        changes.extend(ownership_change(before, partition, (before_at, at)));
-        changes.extend(before.and_then(|before| checkpoint_change(before, partition, at)));
+        changes.extend(ownership_change(before, partition, times));
+        changes.extend(before.and_then(|before| checkpoint_change(before, partition, after.taken_at)));
     }
     changes
 }
 
-fn member_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<Change> {
+fn member_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<GroupChange> {
     let ids_before: BTreeSet<_> = before.members.iter().map(|member| &member.id).collect();
     let ids_after: BTreeSet<_> = after.members.iter().map(|member| &member.id).collect();
     let left = ids_before.difference(&ids_after).map(|id| (ChangeKind::Left, Some((*id).clone()), None));
     let joined = ids_after.difference(&ids_before).map(|id| (ChangeKind::Joined, None, Some((*id).clone())));
-    let changes = left.chain(joined);
-    changes
-        .map(|(kind, from, to)| Change { at: after.taken_at, kind, partition: None, from, to, checkpoints: None })
+    left.chain(joined)
+        .map(|(kind, from, to)| GroupChange { at: after.taken_at, kind, partition: None, from, to, checkpoints: None })
         .collect()
 }
 
@@ -89,7 +87,7 @@ fn ownership_change(
     before: Option<&PartitionDescription>,
     after: &PartitionDescription,
     (before_at, at): (OffsetDateTime, OffsetDateTime),
-) -> Option<Change> {
+) -> Option<GroupChange> {
     let state = before.map_or(OwnershipState::Unowned, |before| before.state);
     let from = before.and_then(live_owner);
     let to = live_owner(after);
@@ -109,8 +107,14 @@ fn ownership_change(
         ChangeKind::Released => last.and_then(|last| last.handoff_to.as_ref()),
         _ => to,
     };
-    let from = last.map(|last| last.id.clone());
-    Some(Change { at, kind, partition: Some(after.id.clone()), from, to: to.cloned(), checkpoints: None })
+    Some(GroupChange {
+        at,
+        kind,
+        partition: Some(after.id.clone()),
+        from: last.map(|last| last.id.clone()),
+        to: to.cloned(),
+        checkpoints: None,
+    })
 }
 
 /// Returns whether the owner released the partition for the next one between two looks.
@@ -126,8 +130,7 @@ fn was_handed_over(
     let Some(from) = &before.owner else { return false };
     let was_requested = before.state == OwnershipState::HandingOver && from.handoff_to.as_ref() == Some(&to.id);
     let are_of_this_crate = from.sdk == Sdk::ThisCrate && to.sdk == Sdk::ThisCrate;
-    let expires_at = before_at + from.expires_in;
-    let was_valid = to.since.is_some_and(|claimed_at| claimed_at + TIME_TOLERANCE < expires_at);
+    let was_valid = to.since.is_some_and(|claimed_at| claimed_at + TIME_TOLERANCE < before_at + from.expires_in);
     was_requested || are_of_this_crate && after.state != OwnershipState::Operator && was_valid
 }
 
@@ -139,20 +142,25 @@ fn checkpoint_change(
     before: &PartitionDescription,
     after: &PartitionDescription,
     at: OffsetDateTime,
-) -> Option<Change> {
+) -> Option<GroupChange> {
     let from = before.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
     let to = after.checkpoint.as_ref().and_then(|checkpoint| checkpoint.position.sequence_number);
     let by = after.checkpoint.as_ref().and_then(|checkpoint| checkpoint.owner.as_ref());
-    let is_by_operator = by.is_some_and(|by| by.as_str().starts_with(OPERATOR));
+    let is_by_operator = by.is_some_and(|by| by.as_str().starts_with(OPERATOR_PREFIX));
     let kind = match (from, to) {
         _ if before.checkpoint.is_some() && after.checkpoint.is_none() => ChangeKind::Removed,
         _ if is_by_operator && from != to => ChangeKind::Reset,
         (Some(from), Some(to)) if to < from => ChangeKind::WentBack,
         _ => return None,
     };
-    let owner = if kind == ChangeKind::Reset { by } else { live_owner(after) };
-    let partition = Some(after.id.clone());
-    Some(Change { at, kind, partition, from: None, to: owner.cloned(), checkpoints: Some((from, to)) })
+    Some(GroupChange {
+        at,
+        kind,
+        partition: Some(after.id.clone()),
+        from: None,
+        to: if kind == ChangeKind::Reset { by } else { live_owner(after) }.cloned(),
+        checkpoints: Some((from, to)),
+    })
 }
 
 #[cfg(test)]

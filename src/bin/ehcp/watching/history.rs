@@ -7,7 +7,7 @@ use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, Member, Partit
 use serde::Serialize;
 use time::OffsetDateTime;
 
-use super::changes::{Change, ChangeKind, between};
+use super::changes::{ChangeKind, GroupChange, find_changes};
 use super::partition::{PartitionHistory, Rates, RecordedCheckpoint, Slot, Span};
 
 /// How many changes are kept.
@@ -15,28 +15,28 @@ const MAX_CHANGES: usize = 500;
 
 /// The last hour of a group.
 #[derive(Debug, Default)]
-pub struct History {
+pub struct GroupHistory {
     last: Option<GroupDescription>,
     partitions: BTreeMap<PartitionId, PartitionHistory>,
-    changes: VecDeque<Change>,
+    changes: VecDeque<GroupChange>,
 }
 
 /// A group as it is, and as it was in the last hour. Serialized as `ehcp.watch/1`.
 #[derive(Debug, Serialize)]
-pub struct Watched<'a> {
+pub struct GroupSnapshot<'a> {
     pub schema: &'static str,
     #[serde(flatten)]
-    pub group: Described<'a>,
+    pub group: DescribedGroup<'a>,
     pub rates: BTreeMap<&'a PartitionId, Rates>,
     pub history: BTreeMap<&'a PartitionId, Vec<&'a Slot>>,
     pub spans: BTreeMap<&'a PartitionId, Vec<&'a Span>>,
     /// The latest one last.
-    pub changes: Vec<&'a Change>,
+    pub changes: Vec<&'a GroupChange>,
 }
 
 /// The fields of a description, without its schema.
 #[derive(Debug, Serialize)]
-pub struct Described<'a> {
+pub struct DescribedGroup<'a> {
     #[serde(with = "time::serde::rfc3339")]
     pub taken_at: OffsetDateTime,
     pub group: &'a GroupSummary,
@@ -44,15 +44,15 @@ pub struct Described<'a> {
     pub members: &'a [Member],
 }
 
-impl History {
+impl GroupHistory {
     /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
     /// events are those of an earlier look, and do not count for rates.
-    pub fn add(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<Change> {
+    pub fn add_look(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<GroupChange> {
         if let Some(last) = &self.last {
             // The time of the storage is known to the second, so it may seem to go back.
             group.taken_at = group.taken_at.max(last.taken_at);
         }
-        let mut changes = self.last.as_ref().map(|last| between(last, &group)).unwrap_or_default();
+        let mut changes = self.last.as_ref().map(|last| find_changes(last, &group)).unwrap_or_default();
         for change in &mut changes {
             self.complete_handoff(change);
         }
@@ -60,22 +60,20 @@ impl History {
         self.partitions.retain(|id, _| present.contains(id));
         for partition in &group.partitions {
             let history = self.partitions.entry(partition.id.clone()).or_default();
-            let is_reset =
-                |change: &Change| change.kind == ChangeKind::Reset && change.partition.as_ref() == Some(&partition.id);
-            if changes.iter().any(is_reset) {
+            let mut resets = changes.iter().filter(|change| change.kind == ChangeKind::Reset);
+            if resets.any(|reset| reset.partition.as_ref() == Some(&partition.id)) {
                 history.restart_rate();
             }
-            history.add(partition, group.taken_at, is_hub_read);
+            history.add_look(partition, group.taken_at, is_hub_read);
         }
         self.changes.extend(changes.iter().cloned());
-        let too_many = self.changes.len().saturating_sub(MAX_CHANGES);
-        self.changes.drain(..too_many);
+        self.changes.drain(..self.changes.len().saturating_sub(MAX_CHANGES));
         self.last = Some(group);
         changes
     }
 
     /// A handoff that an earlier look found half done: the partition was released for the member that claims it now.
-    fn complete_handoff(&self, change: &mut Change) {
+    fn complete_handoff(&self, change: &mut GroupChange) {
         if change.kind != ChangeKind::Claimed || change.from.is_some() {
             return;
         }
@@ -90,7 +88,7 @@ impl History {
     }
 
     /// Returns the latest look.
-    pub fn last(&self) -> Option<&GroupDescription> {
+    pub fn last_look(&self) -> Option<&GroupDescription> {
         self.last.as_ref()
     }
 
@@ -121,32 +119,31 @@ impl History {
     }
 
     /// Returns the latest changes, the latest one last.
-    pub fn changes(&self) -> &VecDeque<Change> {
+    pub fn changes(&self) -> &VecDeque<GroupChange> {
         &self.changes
     }
 
     /// Returns everything, if there was a look.
-    pub fn everything(&self) -> Option<Watched<'_>> {
-        self.since(usize::MAX, self.changes.len())
+    pub fn snapshot(&self) -> Option<GroupSnapshot<'_>> {
+        self.snapshot_of_end(usize::MAX, self.changes.len())
     }
 
     /// Returns the latest look with this many of the latest changes, and with the ends of the histories that a reader
     /// needs who has everything up to the look before.
-    pub fn latest(&self, changes: usize) -> Option<Watched<'_>> {
-        self.since(2, changes)
+    pub fn latest_snapshot(&self, changes: usize) -> Option<GroupSnapshot<'_>> {
+        self.snapshot_of_end(2, changes)
     }
 
-    fn since(&self, parts: usize, changes: usize) -> Option<Watched<'_>> {
+    fn snapshot_of_end(&self, parts: usize, changes: usize) -> Option<GroupSnapshot<'_>> {
         let last = self.last.as_ref()?;
-        let group = Described {
-            taken_at: last.taken_at,
-            group: &last.group,
-            partitions: &last.partitions,
-            members: &last.members,
-        };
-        Some(Watched {
+        Some(GroupSnapshot {
             schema: "ehcp.watch/1",
-            group,
+            group: DescribedGroup {
+                taken_at: last.taken_at,
+                group: &last.group,
+                partitions: &last.partitions,
+                members: &last.members,
+            },
             rates: last.partitions.iter().map(|partition| (&partition.id, self.rates(partition))).collect(),
             history: self.partitions.iter().map(|(id, history)| (id, tail(history.slots(), parts))).collect(),
             spans: self.partitions.iter().map(|(id, history)| (id, tail(history.spans(), parts))).collect(),

@@ -8,7 +8,7 @@ use eventhubs_checkpoint::admin::HubRanges;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use crate::connection::Connection;
+use crate::connection::GroupConnection;
 use crate::exit::{Failure, Result};
 
 /// How long a look waits for an event hub that was read before. A healthy one needs less.
@@ -16,7 +16,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// The ranges of events of a group's event hub, as they were read last.
 pub struct HubReader {
-    connection: Arc<Connection>,
+    connection: Arc<GroupConnection>,
     interval: Duration,
     due: Instant,
     source: Option<EventHubSource>,
@@ -33,7 +33,7 @@ pub struct HubReader {
 }
 
 impl HubReader {
-    pub fn new(connection: Arc<Connection>, interval: Duration) -> Self {
+    pub fn new(connection: Arc<GroupConnection>, interval: Duration) -> Self {
         Self {
             connection,
             interval,
@@ -48,30 +48,29 @@ impl HubReader {
         }
     }
 
-    /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result. The
-    /// first one takes as long as it takes.
-    /// Returns whether there are new ranges.
+    /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result.
+    /// The first one takes as long as it takes. Returns whether there are new ranges.
     pub async fn refresh(&mut self) -> bool {
         if self.connection.global.no_hub {
             return false;
         }
         if self.reading.is_empty() && Instant::now() >= self.due {
             self.due = Instant::now() + self.interval;
-            self.reading.spawn(read(self.connection.clone(), self.source.take()));
+            self.reading.spawn(read_hub(self.connection.clone(), self.source.take()));
         }
-        let limit = if self.has_read { WAIT } else { Duration::MAX };
-        match timeout(limit, self.reading.join_next()).await {
+        match timeout(if self.has_read { WAIT } else { Duration::MAX }, self.reading.join_next()).await {
             Ok(Some(ended)) => {
                 let (source, read) = ended.unwrap_or_else(|error| (None, Err(Failure::failed(error.to_string()))));
                 self.source = source;
                 self.has_read = true;
-                self.keep(read)
+                self.keep_ranges(read)
             }
             Ok(None) | Err(_) => false,
         }
     }
 
-    fn keep(&mut self, read: Result<HubRanges>) -> bool {
+    /// Keeps what was read, and returns whether there are new ranges.
+    fn keep_ranges(&mut self, read: Result<HubRanges>) -> bool {
         match read {
             Ok(ranges) => {
                 self.ranges = Some(ranges);
@@ -109,8 +108,8 @@ impl HubReader {
 }
 
 /// Returns the connection too, unless it failed: it may be the cause.
-async fn read(
-    connection: Arc<Connection>,
+async fn read_hub(
+    connection: Arc<GroupConnection>,
     source: Option<EventHubSource>,
 ) -> (Option<EventHubSource>, Result<HubRanges>) {
     let source = match source {
@@ -120,7 +119,7 @@ async fn read(
             Err(failure) => return (None, Err(failure)),
         },
     };
-    match connection.ranges(&source).await {
+    match connection.read_ranges(&source).await {
         Ok(ranges) => (Some(source), Ok(ranges)),
         Err(failure) => (None, Err(failure)),
     }

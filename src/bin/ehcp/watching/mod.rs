@@ -12,24 +12,16 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{GroupDescription, Reader};
 use eventhubs_checkpoint::store::RequestCounts;
-
 use futures::Stream;
 use futures::stream::unfold;
 use tokio::time::{MissedTickBehavior, interval};
 
-pub use self::changes::{Change, ChangeKind};
-pub use self::history::{Described, History, Watched};
+pub use self::changes::{ChangeKind, GroupChange};
+pub use self::history::{DescribedGroup, GroupHistory, GroupSnapshot};
 use self::hub::HubReader;
 pub use self::partition::{Rates, Slot};
-use crate::connection::Connection;
+use crate::connection::GroupConnection;
 use crate::exit::Result;
-
-/// How often to look.
-#[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    /// The time between two readings of the event hub. The storage is read at every look.
-    pub hub: Duration,
-}
 
 /// A group that is looked at. It reads, and writes nothing.
 pub struct Watcher {
@@ -51,17 +43,18 @@ pub struct Look {
 }
 
 /// One of several looks.
-pub struct Seen {
+pub struct CountedLook {
     pub look: Result<Look>,
     /// How many requests to the storage all looks until now have made.
     pub storage_requests: u64,
 }
 
 impl Watcher {
-    /// Connects to the storage. The event hub is connected at the first look.
-    pub async fn connect(connection: Connection, pace: Pace) -> Result<Self> {
-        let reader = connection.reader().await?;
-        Ok(Self { reader, hub: HubReader::new(Arc::new(connection), pace.hub) })
+    /// Connects to the storage. The event hub is connected at the first look. It is read at this interval, the storage
+    /// at every look.
+    pub async fn connect(connection: GroupConnection, hub_interval: Duration) -> Result<Self> {
+        let reader = connection.connect_reader().await?;
+        Ok(Self { reader, hub: HubReader::new(Arc::new(connection), hub_interval) })
     }
 
     /// Reads the records of the group, and the event hub if that is due. A group without any record is described, too.
@@ -70,22 +63,23 @@ impl Watcher {
     pub async fn look(&mut self) -> Result<Look> {
         let records = self.reader.read().await?;
         let is_hub_read = self.hub.refresh().await;
-        let group = records.describe(self.hub.ranges());
-        let hub_failure = self.hub.failure().map(str::to_owned);
-        let hub_failures = self.hub.failures();
-        let is_hub_stale = self.hub.is_stale();
-        Ok(Look { group, is_hub_read, hub_failure, hub_failures, is_hub_stale })
+        Ok(Look {
+            group: records.describe(self.hub.ranges()),
+            is_hub_read,
+            hub_failure: self.hub.failure().map(str::to_owned),
+            hub_failures: self.hub.failures(),
+            is_hub_stale: self.hub.is_stale(),
+        })
     }
 
     /// Looks at this interval, and at once if a look took longer. A look that fails is followed by another one.
-    pub fn looks(self, every: Duration) -> impl Stream<Item = Seen> {
+    pub fn looks(self, every: Duration) -> impl Stream<Item = CountedLook> {
         let mut ticks = interval(every);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         unfold((self, ticks), |(mut watcher, mut ticks)| async move {
             ticks.tick().await;
             let look = watcher.look().await;
-            let storage_requests = watcher.request_counts().sum();
-            Some((Seen { look, storage_requests }, (watcher, ticks)))
+            Some((CountedLook { look, storage_requests: watcher.request_counts().sum() }, (watcher, ticks)))
         })
     }
 

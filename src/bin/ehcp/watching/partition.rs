@@ -27,7 +27,7 @@ pub struct PartitionHistory {
     /// The last events of the last readings of the event hub, for the rate.
     lasts: VecDeque<(OffsetDateTime, Option<i64>)>,
     /// When which event was the last one, for the time that the checkpoint lags behind.
-    ends: VecDeque<End>,
+    ends: VecDeque<LastEvent>,
     slots: VecDeque<Slot>,
     spans: VecDeque<Span>,
     recorded: VecDeque<RecordedCheckpoint>,
@@ -49,7 +49,7 @@ pub struct RecordedCheckpoint {
 
 /// The last event of a partition, as the event hub was read one or more times.
 #[derive(Debug)]
-struct End {
+struct LastEvent {
     last: i64,
     /// When the event was enqueued, at the latest.
     enqueued: OffsetDateTime,
@@ -103,13 +103,13 @@ pub struct Rates {
 
 impl PartitionHistory {
     /// Adds a look. Its range of events is new only if the event hub was read for it.
-    pub fn add(&mut self, partition: &PartitionDescription, at: OffsetDateTime, is_hub_read: bool) {
-        add_sample(&mut self.checkpoints, (at, number(partition)));
+    pub fn add_look(&mut self, partition: &PartitionDescription, at: OffsetDateTime, is_hub_read: bool) {
+        add_sample(&mut self.checkpoints, (at, checkpoint_number(partition)));
         if is_hub_read && let Some(hub) = &partition.hub {
             add_sample(&mut self.lasts, (at, Some(hub.last.unwrap_or(-1))));
             self.add_end(hub.last.unwrap_or(-1), hub.last_enqueued_at, at);
             // A checkpoint may be newer than one reading, but not than the next one if it stays the same.
-            let beyond = number(partition).filter(|number| *number > hub.last.unwrap_or(-1));
+            let beyond = checkpoint_number(partition).filter(|number| *number > hub.last.unwrap_or(-1));
             self.is_beyond_end = beyond.is_some() && beyond == self.beyond_end;
             self.beyond_end = beyond;
         }
@@ -142,15 +142,15 @@ impl PartitionHistory {
     /// last: since the first reading of the event hub, if it was there before.
     pub fn behind_at_least(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
         let first = self.ends.front()?;
-        (number(partition)? < first.last).then(|| (now - first.seen).as_seconds_f64().max(0.0))
+        (checkpoint_number(partition)? < first.last).then(|| (now - first.seen).as_seconds_f64().max(0.0))
     }
 
     /// Returns how fast the partition is processed, as of this look, which was added last.
     pub fn rates(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Rates {
         Rates {
-            processed: rate(&self.checkpoints),
-            enqueued: rate(&self.lasts),
-            behind_s: self.behind(partition, now).filter(|_| !self.is_beyond_end),
+            processed: measure_rate(&self.checkpoints),
+            enqueued: measure_rate(&self.lasts),
+            behind_s: self.seconds_behind(partition, now).filter(|_| !self.is_beyond_end),
             is_beyond_end: self.is_beyond_end,
         }
     }
@@ -167,22 +167,25 @@ impl PartitionHistory {
         }
         // The clocks of the event hub and of the storage may differ, and the event came after the earlier reading.
         let earliest = self.ends.back().map_or(OffsetDateTime::UNIX_EPOCH, |before| before.read);
-        let end = End {
+        self.ends.push_back(LastEvent {
             last,
             enqueued: enqueued.map_or(read, |enqueued| enqueued.min(read).max(earliest)),
             seen: read,
             read,
             is_exact: enqueued.is_some(),
-        };
-        self.ends.push_back(end);
+        });
         while self.ends.get(1).is_some_and(|next| read - next.enqueued >= KEPT) {
             self.ends.pop_front();
         }
     }
 
     fn add_slot(&mut self, partition: &PartitionDescription, at: OffsetDateTime) {
-        let owner = partition.owner.as_ref().map(|owner| owner.id.clone());
-        let slot = Slot { from: at, owner, state: partition.state, lag: partition.lag.events };
+        let slot = Slot {
+            from: at,
+            owner: partition.owner.as_ref().map(|owner| owner.id.clone()),
+            state: partition.state,
+            lag: partition.lag.events,
+        };
         match self.slots.back_mut() {
             // A slot shows how it was at its end.
             Some(open) if at - open.from < SLOT => *open = Slot { from: open.from, ..slot },
@@ -218,8 +221,8 @@ impl PartitionHistory {
                 open.until = at;
             }
             _ => {
-                let owner = owner.cloned();
-                self.spans.push_back(Span { from: at, until: at, owner, state: partition.state });
+                let state = partition.state;
+                self.spans.push_back(Span { from: at, until: at, owner: owner.cloned(), state });
             }
         }
         while self.spans.front().is_some_and(|first| at - first.until > KEPT) {
@@ -228,17 +231,17 @@ impl PartitionHistory {
     }
 
     /// Returns how long ago the event after the checkpoint was enqueued.
-    fn behind(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
+    fn seconds_behind(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
         if partition.lag.events? == 0 {
             return Some(0.0);
         }
         // Expired events do not wait.
         let first = partition.hub.as_ref()?.first;
-        let next = number(partition).map_or(first, |number| first.max(number.saturating_add(1)));
+        let next = checkpoint_number(partition).map_or(first, |number| first.max(number.saturating_add(1)));
         let index = self.ends.iter().position(|end| end.last >= next)?;
         let end = &self.ends[index];
         let enqueued = match index.checked_sub(1).and_then(|before| self.ends.get(before)) {
-            Some(before) => between(before, end, next),
+            Some(before) => estimate_time(before, end, next),
             // Before the first look it is unknown when an event came, except the last one.
             None if end.last == next && end.is_exact => end.enqueued,
             None => return None,
@@ -249,12 +252,12 @@ impl PartitionHistory {
 
 /// Estimates when an event came, as if all events between two readings came at an even rate.
 #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-fn between(before: &End, end: &End, event: i64) -> OffsetDateTime {
+fn estimate_time(before: &LastEvent, end: &LastEvent, event: i64) -> OffsetDateTime {
     let part = event.saturating_sub(before.last) as f64 / end.last.saturating_sub(before.last) as f64;
     before.read + (end.enqueued - before.read) * part
 }
 
-fn number(partition: &PartitionDescription) -> Option<i64> {
+fn checkpoint_number(partition: &PartitionDescription) -> Option<i64> {
     partition.checkpoint.as_ref()?.position.sequence_number
 }
 
@@ -268,7 +271,7 @@ fn add_sample(samples: &mut VecDeque<(OffsetDateTime, Option<i64>)>, sample: (Of
 
 /// Returns the rate since the number was missing or went back.
 #[expect(clippy::cast_precision_loss, reason = "a rate has three digits")]
-fn rate(samples: &VecDeque<(OffsetDateTime, Option<i64>)>) -> Option<f64> {
+fn measure_rate(samples: &VecDeque<(OffsetDateTime, Option<i64>)>) -> Option<f64> {
     let mut known = samples.iter().rev().map_while(|(at, number)| Some((*at, (*number)?)));
     let last = known.next()?;
     let mut first = last;

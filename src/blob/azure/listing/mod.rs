@@ -2,9 +2,6 @@
 //!
 //! Format: <https://learn.microsoft.com/rest/api/storageservices/list-blobs>.
 
-#[cfg(test)]
-mod tests;
-
 use std::collections::{HashMap, HashSet};
 use std::sync::{LazyLock, Mutex};
 
@@ -25,6 +22,8 @@ const MOST_LOGGED: usize = 10;
 
 /// A blob in a listing of Azure has about this many bytes. A wrong number costs memory or time, nothing else.
 const USUAL_BLOB_BYTES: usize = 800;
+
+static END_OF_PROPERTIES: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("</Properties>"));
 
 /// What is read of the properties of each blob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +60,13 @@ pub(super) enum PageError {
 /// Parses a page. `response` is the response that carried the page. Properties that are not used are skipped, so they
 /// may be invalid.
 pub(super) fn parse_page(body: &[u8], detail: Detail, response: ResponseInfo) -> Result<Page, PageError> {
-    let blobs = Vec::with_capacity(body.len() / USUAL_BLOB_BYTES);
-    let page = Page { blobs, ..Page::default() };
-    let mut parser = Parser { reader: Reader::from_reader(body), text: String::new(), detail, page, response };
+    let mut parser = Parser {
+        reader: Reader::from_reader(body),
+        text: String::new(),
+        detail,
+        page: Page { blobs: Vec::with_capacity(body.len() / USUAL_BLOB_BYTES), ..Page::default() },
+        response,
+    };
     while let Some(root) = parser.next_child()? {
         if root.has_name("EnumerationResults") {
             parser.parse_results(&root)?;
@@ -177,9 +180,10 @@ impl<'a> Parser<'a> {
     fn parse_properties(&mut self, properties: &Element<'a>, draft: &mut Draft) -> Result<(), PageError> {
         while let Some(child) = self.next_in(properties)? {
             draft.set_property(child.start.name().as_ref(), self.text_of(&child)?);
-            if self.detail == Detail::Version && draft.has_version() {
+            // Most of a page is properties that are not used.
+            if self.detail == Detail::Version && draft.etag.is_some() && draft.last_modified.is_some() {
                 let rest = *self.reader.get_ref();
-                *self.reader.get_mut() = &rest[end_of_properties(rest).ok_or(PageError::Truncated)?..];
+                *self.reader.get_mut() = &rest[END_OF_PROPERTIES.find(rest).ok_or(PageError::Truncated)?..];
             }
         }
         Ok(())
@@ -211,8 +215,7 @@ impl<'a> Parser<'a> {
             self.text.push(character);
             return Ok(());
         }
-        let replacement = resolve_xml_entity(reference).ok_or_else(|| PageError::Entity(reference.to_string()))?;
-        self.text.push_str(replacement);
+        self.text.push_str(resolve_xml_entity(reference).ok_or_else(|| PageError::Entity(reference.to_string()))?);
         Ok(())
     }
 }
@@ -237,7 +240,7 @@ struct Draft {
 }
 
 impl Draft {
-    /// Sets a property, if it is one of those that are used.
+    /// Sets a property, if it is used.
     fn set_property(&mut self, property: &str, text: &str) {
         match property {
             "Etag" => self.etag = (!text.is_empty()).then(|| ETag::new(text)),
@@ -248,11 +251,6 @@ impl Draft {
             "LeaseState" => self.is_leased = matches!(text.trim(), "leased" | "breaking"),
             _ => {}
         }
-    }
-
-    /// Returns whether the properties of the version are read.
-    fn has_version(&self) -> bool {
-        self.etag.is_some() && self.last_modified.is_some()
     }
 
     fn decode_name(&self) -> String {
@@ -273,12 +271,6 @@ impl Draft {
             (etag, _) => Err(Unusable { name, etag }),
         }
     }
-}
-
-/// Returns where the end tag of the properties starts. Most of a page is properties that are not used.
-fn end_of_properties(text: &[u8]) -> Option<usize> {
-    static END: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new("</Properties>"));
-    END.find(text)
 }
 
 /// A blob without a usable date, or without an ETag. All versions without an ETag count as one.
@@ -308,3 +300,6 @@ impl UnusableLog {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

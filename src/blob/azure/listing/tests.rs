@@ -92,7 +92,7 @@ fn unusable_blob_is_skipped() {
     assert_eq!(names, ["3"]);
 }
 
-/// The order is that of Azure. A blob without a version has a content, too.
+/// The order is as in Azure. A blob without a version has a content, too.
 #[test]
 fn sizes_and_leases_are_read_on_request() {
     let blob = |name: &str, lease: &str| {
@@ -202,7 +202,8 @@ mod differential {
         let document = tree(body)?;
         let results = document.named("EnumerationResults").next()?;
         let blobs = results.named("Blobs").flat_map(|blobs| blobs.named("Blob"));
-        let (mut usable, mut unusable) = (Vec::new(), Vec::new());
+        let mut usable = Vec::new();
+        let mut unusable = Vec::new();
         for blob in blobs {
             match draft(blob).into_blob(*RESPONSE) {
                 Ok(blob) => usable.push(blob),
@@ -223,7 +224,7 @@ mod differential {
         for properties in blob.named("Properties") {
             for property in &properties.children {
                 draft.set_property(&property.name, &property.text);
-                if draft.has_version() {
+                if draft.etag.is_some() && draft.last_modified.is_some() {
                     break;
                 }
             }
@@ -303,7 +304,8 @@ mod differential {
     fn mutated(text: &str, changes: &[(Index, Index, u8)]) -> Vec<u8> {
         let mut body = text.as_bytes().to_vec();
         for (at, other, byte) in changes {
-            let (at, other) = (at.index(body.len()), other.index(body.len()));
+            let at = at.index(body.len());
+            let other = other.index(body.len());
             match byte % 4 {
                 0 => body[at] = b"<>&/;\"! \xff"[usize::from(byte / 4) % 9],
                 1 => drop(body.drain(at.min(other)..at.max(other).min(at.min(other) + 12))),
@@ -320,7 +322,8 @@ mod differential {
         body
     }
 
-    /// Returns whether some properties contain a text such as their end tag. The parser ends the properties at that text.
+    /// Returns whether some properties contain a text such as their end tag. The parser ends the properties at that
+    /// text.
     fn hides_ends(body: &[u8]) -> bool {
         let text = String::from_utf8_lossy(body);
         let after_starts = text.split("<Properties").skip(1);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshot};
 use eventhubs_checkpoint::internal::balancer::{
-    Action, BalancerState, Done, Happened, LoopCommand, LoopSettings, StorageRequest,
+    Action, BalancerState, Done, Happened, LoopCommand, LoopSettings, ProcessingEnd, StorageRequest,
 };
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
@@ -348,9 +348,13 @@ impl Driven {
             }
             Stimulus::Requested(requester) => self.requested(requester),
             Stimulus::Polled(chance) => self.polled(chance),
-            Stimulus::MarkedLost => command(self, LoopCommand::MarkLost { partition, epoch, by: None }),
+            Stimulus::MarkedLost => {
+                let end = ProcessingEnd::Lost { by: None };
+                command(self, LoopCommand::ProcessingEnded { partition, epoch, end });
+            }
             Stimulus::Stopped { settled } => {
-                command(self, LoopCommand::Release { partition, epoch, cooldown: Duration::ZERO, settled });
+                let end = ProcessingEnd::Stopped { settled, cooldown: Duration::ZERO };
+                command(self, LoopCommand::ProcessingEnded { partition, epoch, end });
             }
             Stimulus::ShutDown => command(self, LoopCommand::Shutdown),
             // The event hub does not have the partition for a moment.

@@ -11,8 +11,8 @@ use ratatui::buffer::Buffer;
 use ratatui::style::{Color, Modifier};
 use snapbox::Data;
 
-use super::super::draw::draw;
-use super::super::state::{OtherNameCase, State};
+use super::super::draw::draw_screen;
+use super::super::state::{OtherNameCase, ScreenState};
 use super::keys::{press, type_keys};
 use super::sample::{START, look, many, seen, settings, state};
 use crate::exit::Failure;
@@ -21,11 +21,11 @@ use crate::watching::samples::template;
 
 const PAGE: &str = "docs/ehcp.md";
 
-fn drawn(state: &mut State, width: u16, height: u16) -> Buffer {
+fn drawn(state: &mut ScreenState, width: u16, height: u16) -> Buffer {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     // The second time as the first time limits it.
     for _ in 0..2 {
-        terminal.draw(|frame| state.on_drawn(draw(frame, state))).unwrap();
+        terminal.draw(|frame| state.on_drawn(draw_screen(frame, state))).unwrap();
     }
     terminal.backend().buffer().clone()
 }
@@ -39,7 +39,7 @@ fn text(buffer: &Buffer) -> String {
     lines.collect()
 }
 
-fn picture(state: &mut State, width: u16, height: u16) -> String {
+fn picture(state: &mut ScreenState, width: u16, height: u16) -> String {
     text(&drawn(state, width, height))
 }
 
@@ -59,7 +59,8 @@ async fn a_small_and_a_large_screen() {
 
 #[tokio::test(start_paused = true)]
 async fn a_tiny_screen_does_not_fail() {
-    let (mut state, mut empty) = (many(5).await, State::new(settings()));
+    let mut state = many(5).await;
+    let mut empty = ScreenState::new(settings());
     for (width, height) in [(1, 1), (2, 3), (20, 5), (400, 2), (3, 200)] {
         for view in ["", "\n", "?", "r", "/"] {
             type_keys(&mut state, view);
@@ -155,7 +156,7 @@ async fn a_failure_leaves_the_last_look() {
 
 #[tokio::test(start_paused = true)]
 async fn before_the_first_look_it_says_so() {
-    let mut state = State::new(settings());
+    let mut state = ScreenState::new(settings());
     assert!(picture(&mut state, 80, 10).contains("reading the group"));
     let failed = seen(&state, Err(Failure::failed("403 Forbidden")));
     state.on_look(failed);

@@ -7,9 +7,9 @@ use eventhubs_checkpoint::admin::{GroupDescription, GroupState, OwnershipState, 
 use time::OffsetDateTime;
 use time::macros::datetime;
 
-use super::super::state::{Settings, State};
+use super::super::state::{ScreenSettings, ScreenState};
 use crate::watching::samples::template;
-use crate::watching::{Look, Seen};
+use crate::watching::{CountedLook, Look};
 
 /// The time of the first look.
 pub const START: OffsetDateTime = datetime!(2026-11-23 10:00 UTC);
@@ -57,7 +57,8 @@ impl Sample {
             checkpoint
         });
         let hub = partition.hub.as_mut().unwrap();
-        (hub.last, hub.last_offset) = (Some(self.last), Some((self.last * 100).to_string()));
+        hub.last = Some(self.last);
+        hub.last_offset = Some((self.last * 100).to_string());
         hub.last_enqueued_at = Some(now - time::Duration::seconds(1));
         partition.lag.events = self.checkpoint.map(|number| u64::try_from(self.last - number).unwrap());
         partition
@@ -87,8 +88,8 @@ pub fn group(template: &GroupDescription, seconds: i64, samples: &[Sample]) -> G
     group
 }
 
-pub fn settings() -> Settings {
-    Settings {
+pub fn settings() -> ScreenSettings {
+    ScreenSettings {
         colors: true,
         interval: Duration::from_secs(2),
         hub_interval: Some(Duration::from_secs(10)),
@@ -97,21 +98,21 @@ pub fn settings() -> Settings {
 }
 
 /// Adds a look.
-pub fn look(state: &mut State, group: GroupDescription) {
+pub fn look(state: &mut ScreenState, group: GroupDescription) {
     let look = Ok(Look { group, is_hub_read: true, hub_failure: None, hub_failures: 0, is_hub_stale: false });
     state.on_look(seen(state, look));
 }
 
 /// Returns what a look would be after the earlier ones.
-pub fn seen(state: &State, look: crate::exit::Result<Look>) -> Seen {
+pub fn seen(state: &ScreenState, look: crate::exit::Result<Look>) -> CountedLook {
     let storage_requests = u64::try_from(state.history.slots(&0.into()).count()).unwrap() * REQUESTS;
-    Seen { look, storage_requests }
+    CountedLook { look, storage_requests }
 }
 
 /// A group of four partitions after 25 minutes: one is fine, one is behind, one renews late, one has no owner.
-pub async fn state() -> State {
+pub async fn state() -> ScreenState {
     let template = template().await;
-    let mut state = State::new(settings());
+    let mut state = ScreenState::new(settings());
     for round in 0..=50 {
         let seconds = round * 30;
         let is_given = round > 40;
@@ -150,9 +151,9 @@ pub async fn state() -> State {
 }
 
 /// A group of many partitions, after two looks.
-pub async fn many(partitions: i64) -> State {
+pub async fn many(partitions: i64) -> ScreenState {
     let template = template().await;
-    let mut state = State::new(settings());
+    let mut state = ScreenState::new(settings());
     for seconds in [0, 30] {
         let sample = |id: i64| Sample {
             last: id * 1000 + (id * 7 % 13) * 10 + seconds * 2,

@@ -6,14 +6,14 @@ use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions};
 use tokio::time::sleep;
 
-use super::super::history::History;
+use super::super::history::GroupHistory;
 use super::super::tests::*;
 use super::*;
 
 /// Returns the only change, with the owners before and after.
 fn only(before: &GroupDescription, after: &GroupDescription) -> (ChangeKind, Option<String>, Option<String>) {
-    let changes = between(before, after);
-    let [Change { kind, from, to, partition, at, .. }] = &changes[..] else { panic!("{changes:?}") };
+    let changes = find_changes(before, after);
+    let [GroupChange { kind, from, to, partition, at, .. }] = &changes[..] else { panic!("{changes:?}") };
     assert_eq!((partition.as_ref(), *at), (Some(&zero()), after.taken_at));
     let text = |id: &Option<OwnerId>| id.as_ref().map(ToString::to_string);
     (*kind, text(from), text(to))
@@ -36,14 +36,15 @@ fn expire(partition: &mut PartitionDescription) {
 }
 
 fn release(partition: &mut PartitionDescription) {
-    (partition.state, partition.owner) = (OwnershipState::Released, None);
+    partition.state = OwnershipState::Released;
+    partition.owner = None;
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_changes_while_an_owner_works() {
     let before = look().await;
-    assert_eq!(between(&before, &before), []);
-    assert_eq!(between(&before, &later(&before, 2, |partition| advance(partition, 15, 30))), []);
+    assert_eq!(find_changes(&before, &before), []);
+    assert_eq!(find_changes(&before, &later(&before, 2, |partition| advance(partition, 15, 30))), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -92,16 +93,17 @@ async fn a_handoff_in_two_looks_is_one_handoff() {
         partition.state = OwnershipState::HandingOver;
         partition.owner.as_mut().unwrap().handoff_to = Some(owner("b"));
     });
-    assert_eq!(between(&before, &asked), []);
+    assert_eq!(find_changes(&before, &asked), []);
     let released = later(&asked, 2, release);
     assert_change(&asked, &released, ChangeKind::Released, "a", "b");
     let taken = later(&before, 6, |partition| give_to(partition, "b"));
     assert_change(&released, &taken, ChangeKind::Claimed, "", "b");
 
-    let mut history = History::default();
-    let kinds: Vec<_> = [before, asked, released, taken].map(|look| history.add(look, true)).concat();
+    let mut history = GroupHistory::default();
+    let kinds: Vec<_> = [before, asked, released, taken].map(|look| history.add_look(look, true)).concat();
     let kinds: Vec<_> = kinds.iter().map(|change| (change.kind, change.from.clone(), change.to.clone())).collect();
-    let (a, b) = (Some(owner("a")), Some(owner("b")));
+    let a = Some(owner("a"));
+    let b = Some(owner("b"));
     assert_eq!(kinds, [(ChangeKind::Released, a.clone(), b.clone()), (ChangeKind::HandedOver, a, b)]);
 }
 
@@ -111,24 +113,25 @@ async fn partitions_without_earlier_record_are_claimed() {
     let mut before = after.clone();
     before.partitions.clear();
     assert_change(&before, &after, ChangeKind::Claimed, "", "a");
-    assert_eq!(between(&after, &before), [], "the event hub is missing");
+    assert_eq!(find_changes(&after, &before), [], "the event hub is missing");
 }
 
 #[tokio::test(start_paused = true)]
 async fn members_join_and_leave() {
-    let (before, group) = (look().await, Group::new().await);
+    let before = look().await;
+    let group = Group::new().await;
     let mut after = group.look(19).await;
     after.partitions.clone_from(&before.partitions);
-    let kinds = |changes: Vec<Change>| changes.into_iter().map(|it| (it.kind, it.from, it.to)).collect::<Vec<_>>();
-    assert_eq!(kinds(between(&before, &after)), [(ChangeKind::Left, Some(owner("a")), None)]);
-    assert_eq!(kinds(between(&after, &before)), [(ChangeKind::Joined, None, Some(owner("a")))]);
+    let kinds = |changes: Vec<GroupChange>| changes.into_iter().map(|it| (it.kind, it.from, it.to)).collect::<Vec<_>>();
+    assert_eq!(kinds(find_changes(&before, &after)), [(ChangeKind::Left, Some(owner("a")), None)]);
+    assert_eq!(kinds(find_changes(&after, &before)), [(ChangeKind::Joined, None, Some(owner("a")))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn checkpoints_that_go_back_or_vanish_are_seen() {
     let before = look().await;
     let back = later(&before, 2, |partition| advance(partition, 3, 19));
-    assert_eq!(between(&before, &back)[0].checkpoints, Some((Some(9), Some(3))));
+    assert_eq!(find_changes(&before, &back)[0].checkpoints, Some((Some(9), Some(3))));
     assert_change(&before, &back, ChangeKind::WentBack, "", "a");
     let gone = later(&before, 2, |partition| partition.checkpoint = None);
     assert_change(&before, &gone, ChangeKind::Removed, "", "a");
@@ -136,7 +139,7 @@ async fn checkpoints_that_go_back_or_vanish_are_seen() {
     let position = |partition: &mut PartitionDescription| {
         partition.checkpoint.as_mut().unwrap().position.sequence_number = None;
     };
-    assert_eq!(between(&before, &later(&before, 2, position)), []);
+    assert_eq!(find_changes(&before, &later(&before, 2, position)), []);
 }
 
 /// With real records: the owner, its successor, and a reset by an operator.
@@ -144,20 +147,20 @@ async fn checkpoints_that_go_back_or_vanish_are_seen() {
 async fn a_reset_of_real_records_is_seen() {
     let group = Group::new().await;
     group.owned("a", 9).await;
-    let mut history = History::default();
-    history.add(group.look(19).await, true);
+    let mut history = GroupHistory::default();
+    history.add_look(group.look(19).await, true);
     sleep(StdDuration::from_secs(70)).await;
-    assert_eq!(kinds_of(history.add(group.look(19).await, true)), [ChangeKind::Left, ChangeKind::Expired]);
+    assert_eq!(kinds_of(history.add_look(group.look(19).await, true)), [ChangeKind::Left, ChangeKind::Expired]);
     group.owned("b", 12).await;
-    assert_eq!(kinds_of(history.add(group.look(19).await, true)), [ChangeKind::Joined, ChangeKind::TakenOver]);
+    assert_eq!(kinds_of(history.add_look(group.look(19).await, true)), [ChangeKind::Joined, ChangeKind::TakenOver]);
     let builder = Group::builder(&group.container, "any");
     let operator = Operator::connect(builder).await.unwrap();
     operator.reset(vec![(zero(), Position::new(15, "15"))], &ResetOptions::default()).await.unwrap();
-    let changes = history.add(group.look(19).await, true);
+    let changes = history.add_look(group.look(19).await, true);
     let reset = changes.iter().find(|change| change.kind == ChangeKind::Reset).unwrap_or_else(|| panic!("{changes:?}"));
     assert_eq!((reset.checkpoints, reset.to.as_ref()), (Some((Some(12), Some(15))), Some(operator.id())));
 }
 
-fn kinds_of(changes: Vec<Change>) -> Vec<ChangeKind> {
+fn kinds_of(changes: Vec<GroupChange>) -> Vec<ChangeKind> {
     changes.into_iter().map(|change| change.kind).collect()
 }

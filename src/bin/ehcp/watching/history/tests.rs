@@ -8,26 +8,27 @@ use super::*;
 
 /// A group whose looks are made up.
 struct Looks {
-    history: History,
+    history: GroupHistory,
     now: GroupDescription,
 }
 
 impl Looks {
     async fn new() -> Self {
-        let (mut history, now) = (History::default(), look().await);
-        history.add(now.clone(), true);
+        let mut history = GroupHistory::default();
+        let now = look().await;
+        history.add_look(now.clone(), true);
         Self { history, now }
     }
 
-    fn look(&mut self, seconds: i64, change: impl FnOnce(&mut PartitionDescription)) -> Vec<Change> {
+    fn look(&mut self, seconds: i64, change: impl FnOnce(&mut PartitionDescription)) -> Vec<GroupChange> {
         self.now = later(&self.now, seconds, change);
-        self.history.add(self.now.clone(), true)
+        self.history.add_look(self.now.clone(), true)
     }
 
     /// A look for which the event hub is not read.
     fn look_without_hub(&mut self, seconds: i64, change: impl FnOnce(&mut PartitionDescription)) {
         self.now = later(&self.now, seconds, change);
-        self.history.add(self.now.clone(), false);
+        self.history.add_look(self.now.clone(), false);
     }
 
     fn rates(&self) -> Rates {
@@ -133,7 +134,7 @@ async fn the_time_of_the_last_event_is_exact() {
     watched.look(0, |partition| advance(partition, 19, 20));
     assert_eq!(watched.rates().behind_s, Some(4.0));
 
-    let mut first = Looks { history: History::default(), now: look().await };
+    let mut first = Looks { history: GroupHistory::default(), now: look().await };
     first.last_enqueued(30);
     first.look(0, |partition| advance(partition, 18, 19));
     assert_eq!(first.rates().behind_s, Some(30.0), "at the first look");
@@ -145,7 +146,8 @@ async fn without_checkpoint_the_first_event_waits() {
     watched.look(10, |partition| {
         advance(partition, 9, 119);
         partition.checkpoint = None;
-        (partition.lag.events, partition.lag.state) = (Some(51), LagState::NoCheckpoint);
+        partition.lag.events = Some(51);
+        partition.lag.state = LagState::NoCheckpoint;
         partition.hub.as_mut().unwrap().first = 69;
     });
     assert_eq!(watched.rates().behind_s, Some(5.0));
@@ -191,12 +193,12 @@ async fn a_span_has_one_owner_and_one_state() {
     }
     // The machine was suspended.
     watched.look(300, |_| {});
-    let json = serde_json::to_value(watched.history.everything()).unwrap();
+    let json = serde_json::to_value(watched.history.snapshot()).unwrap();
     let spans = json["spans"]["0"].as_array().unwrap().clone();
     let shown: Vec<_> =
         spans.iter().map(|span| (span["owner"].as_str().unwrap(), span["state"].as_str().unwrap())).collect();
     assert_eq!(shown, [("a", "owned"), ("a", "expired"), ("b", "owned"), ("b", "owned")]);
-    let spans: Vec<_> = watched.history.everything().unwrap().spans[&zero()].clone();
+    let spans: Vec<_> = watched.history.snapshot().unwrap().spans[&zero()].clone();
     let times: Vec<_> =
         spans.iter().map(|span| ((span.from - began).whole_seconds(), (span.until - began).whole_seconds())).collect();
     assert_eq!(times, [(0, 14), (16, 22), (24, 40), (340, 340)]);
@@ -212,13 +214,14 @@ async fn one_hour_is_kept() {
             give_to(partition, id);
         });
     }
-    let watched_hour = watched.history.everything().unwrap();
-    let (slots, spans) = (&watched_hour.history[&zero()], &watched_hour.spans[&zero()]);
+    let watched_hour = watched.history.snapshot().unwrap();
+    let slots = &watched_hour.history[&zero()];
+    let spans = &watched_hour.spans[&zero()];
     let oldest = watched.now.taken_at - time::Duration::HOUR;
     assert!(slots.len() <= 121 && slots[0].from >= oldest, "{}", slots.len());
     assert!(spans.len() <= 721 && spans[0].until >= oldest, "{}", spans.len());
     assert_eq!(watched_hour.changes.len(), 500);
-    let newest = watched.history.latest(1).unwrap();
+    let newest = watched.history.latest_snapshot(1).unwrap();
     assert_eq!((newest.changes.len(), newest.spans[&zero()].len(), newest.history[&zero()].len()), (1, 2, 2));
     assert_eq!(newest.changes[0].at, watched.now.taken_at);
 }
@@ -227,7 +230,7 @@ async fn one_hour_is_kept() {
 async fn the_json_has_the_schema_and_the_group() {
     let mut watched = Looks::new().await;
     watched.look(2, |partition| advance(partition, 11, 21));
-    let json = serde_json::to_value(watched.history.everything()).unwrap();
+    let json = serde_json::to_value(watched.history.snapshot()).unwrap();
     assert_eq!((&json["schema"], &json["group"]["event_hub"]), (&"ehcp.watch/1".into(), &"orders".into()));
     assert_eq!(json["rates"]["0"]["processed"], 1.0);
     assert_eq!(json["partitions"][0]["owner"]["id"], "a");
@@ -239,9 +242,9 @@ async fn partitions_that_are_gone_are_forgotten() {
     let mut watched = Looks::new().await;
     let mut empty = watched.now.clone();
     empty.partitions.clear();
-    watched.history.add(empty, true);
+    watched.history.add_look(empty, true);
     assert_eq!(watched.history.slots(&zero()).count(), 0);
-    assert!(watched.history.everything().unwrap().history.is_empty());
+    assert!(watched.history.snapshot().unwrap().history.is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,7 +252,7 @@ async fn the_time_never_goes_back() {
     let mut watched = Looks::new().await;
     let began = watched.now.taken_at;
     watched.look(-1, |partition| advance(partition, 11, 21));
-    assert_eq!(watched.history.last().map(|last| last.taken_at), Some(began));
+    assert_eq!(watched.history.last_look().map(|last| last.taken_at), Some(began));
     assert_eq!(watched.rates().processed, None);
 }
 

@@ -17,22 +17,16 @@ use crate::util::lock;
 pub(crate) struct RetrySchedule {
     lease_duration: Duration,
     backoff: CountingBackoff,
-    until: Option<Instant>,
+    pub(crate) until: Option<Instant>,
     rng: Arc<Mutex<StdRng>>,
 }
 
 impl RetrySchedule {
     /// Creates the schedule of an operation that is repeated until this moment; without one, forever. The wait grows to
-    /// a sixth of the lease duration, as long as that between two writes of a record in the steady state.
+    /// a sixth of the lease duration, as long as the time between two writes of a record in the steady state.
     pub(super) fn new(lease_duration: Duration, until: Option<Instant>, rng: Arc<Mutex<StdRng>>) -> Self {
         let first = (lease_duration / 16).min(Duration::from_secs(1));
         Self { lease_duration, backoff: CountingBackoff::new(first, lease_duration / 6), until, rng }
-    }
-
-    /// Returns until when attempts begin, if there is a limit.
-    #[cfg(feature = "eventhubs")]
-    pub(crate) fn ends_at(&self) -> Option<Instant> {
-        self.until
     }
 
     /// Returns when the next attempt begins. The last one begins when the time is over. `None` if there is none: the
@@ -48,11 +42,9 @@ impl RetrySchedule {
 
     /// Waits until the next attempt. Returns false if there is none.
     pub(crate) async fn wait_for_next_attempt(&mut self, error: &Error) -> bool {
-        let next = self.next_attempt_after(error);
-        if let Some(next) = next {
-            sleep_until(next).await;
-        }
-        next.is_some()
+        let Some(next) = self.next_attempt_after(error) else { return false };
+        sleep_until(next).await;
+        true
     }
 }
 
@@ -93,11 +85,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_last_attempt_begins_when_the_time_is_over() {
-        let (store, began) = (store().await, Instant::now());
-        let mut attempts = store.retry_schedule(Some(began + 20 * SECOND));
+        let store = store().await;
+        let began = Instant::now();
+        let mut schedule = store.retry_schedule(Some(began + 20 * SECOND));
         let error = Error::new(ErrorKind::Throttled { retry_after: Some(9 * SECOND) }, "busy");
         let mut times = Vec::new();
-        while attempts.wait_for_next_attempt(&error).await {
+        while schedule.wait_for_next_attempt(&error).await {
             times.push(began.elapsed());
         }
         assert!(times.len() >= 2 && times[0] >= 9 * SECOND && times.last() == Some(&(20 * SECOND)), "{times:?}");
@@ -105,7 +98,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn errors_that_cannot_pass_are_not_retried() {
-        let mut attempts = store().await.retry_schedule(None);
+        let mut schedule = store().await.retry_schedule(None);
         for (kind, again) in [
             (ErrorKind::Unavailable, true),
             (ErrorKind::Indeterminate, true),
@@ -114,7 +107,7 @@ mod tests {
             (ErrorKind::Rejected, false),
             (ErrorKind::ContainerNotFound, false),
         ] {
-            assert_eq!(attempts.wait_for_next_attempt(&Error::new(kind, "broken")).await, again, "{kind:?}");
+            assert_eq!(schedule.wait_for_next_attempt(&Error::new(kind, "broken")).await, again, "{kind:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The connections of a source, their links, their requests for properties, and which connection serves which partition.
+//! The connections of a source: which one serves which partition, their links, and their requests for properties.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -21,9 +21,168 @@ use crate::util::lock;
 /// that the connection is broken.
 const ATTEMPTS: usize = 2;
 
+/// The connections of a source.
+pub(super) struct Connections {
+    connector: Arc<Connector<Consumer>>,
+    pool: SyncMutex<ConnectionPool>,
+    /// Locked while a connection is added, so that all callers get the same one.
+    adding: Mutex<()>,
+    links: SyncMutex<HashMap<PartitionId, LastLink>>,
+    /// Requests end when it is dropped.
+    open: watch::Sender<()>,
+}
+
+struct ConnectionPool {
+    /// At least one. Requests use the first.
+    all: Vec<Arc<Connection<Consumer>>>,
+    placement: Placement,
+}
+
+impl ConnectionPool {
+    fn add_connection(&mut self, connection: Connection<Consumer>) {
+        self.all.push(Arc::new(connection));
+        self.placement.partitions.push(0);
+    }
+}
+
+/// The last link of a partition.
+struct LastLink {
+    client: Weak<SharedClient<Consumer>>,
+    /// Closed when the link is closed.
+    used: watch::Receiver<()>,
+}
+
 /// Dropped when the link is closed.
 pub(super) struct LinkUse {
     _open: watch::Sender<()>,
+}
+
+impl Connections {
+    /// Opens the first connection.
+    pub(super) async fn open(connector: Connector<Consumer>) -> Result<Self> {
+        let connector = Arc::new(connector);
+        let mut pool = ConnectionPool { all: Vec::new(), placement: Placement::default() };
+        pool.add_connection(Connection::open(Arc::clone(&connector)).await?);
+        Ok(Self {
+            connector,
+            pool: SyncMutex::new(pool),
+            adding: Mutex::default(),
+            links: SyncMutex::default(),
+            open: watch::Sender::new(()),
+        })
+    }
+
+    /// Sends a request that changes nothing, and that returns `None` for the response to another request. If the
+    /// response is missing or shows that the connection is broken, sends it once more, through the next client.
+    pub(super) async fn request_properties<T, F>(
+        &self,
+        request: impl Fn(Arc<SharedClient<Consumer>>) -> F,
+        failed: impl Fn(EventHubsError) -> Error,
+    ) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Option<Result<T, EventHubsError>>> + Send + 'static,
+    {
+        let mut failure = None;
+        for _ in 0..ATTEMPTS {
+            let connection = Arc::clone(&self.lock_pool().all[0]);
+            let client = connection.usable_client().await;
+            match client.send_request(self.open.subscribe(), &request).await {
+                Some(Ok(response)) => return Ok(response),
+                Some(Err(error)) if client.is_broken() => failure = Some(failed(error)),
+                Some(Err(error)) => return Err(failed(error)),
+                None => failure = None,
+            }
+        }
+        Err(failure.unwrap_or_else(|| {
+            Error::new(
+                ErrorKind::EventSource,
+                "no response from the event hub; a later request opens another connection",
+            )
+        }))
+    }
+
+    fn lock_pool(&self) -> MutexGuard<'_, ConnectionPool> {
+        lock(&self.pool)
+    }
+
+    /// Returns a client for a link of the partition. If all connections are full, it opens one more.
+    pub(super) async fn client_for_link(&self, partition: &PartitionId) -> Result<Arc<SharedClient<Consumer>>> {
+        if let Some(connection) = self.place_partition(partition) {
+            return Ok(connection.usable_client().await);
+        }
+        let adding = self.adding.lock().await;
+        let connection = loop {
+            // Another caller may have added a connection.
+            if let Some(connection) = self.place_partition(partition) {
+                break connection;
+            }
+            let added = Connection::open(Arc::clone(&self.connector)).await?;
+            self.lock_pool().add_connection(added);
+        };
+        drop(adding);
+        Ok(connection.usable_client().await)
+    }
+
+    /// Opens a connection that nothing else uses. The caller closes it.
+    pub(super) async fn open_alone(&self) -> Result<Connection<Consumer>> {
+        Connection::open(Arc::clone(&self.connector)).await
+    }
+
+    fn place_partition(&self, partition: &PartitionId) -> Option<Arc<Connection<Consumer>>> {
+        let mut pool = self.lock_pool();
+        let index = pool.placement.place_partition(partition)?;
+        pool.all.get(index).cloned()
+    }
+
+    fn lock_links(&self) -> MutexGuard<'_, HashMap<PartitionId, LastLink>> {
+        lock(&self.links)
+    }
+
+    /// Registers a link of the partition through this client. Waits until the last link of the partition through it is
+    /// closed: otherwise the client would continue that link.
+    pub(super) async fn register_link(
+        &self,
+        partition: &PartitionId,
+        client: &Arc<SharedClient<Consumer>>,
+    ) -> Result<LinkUse> {
+        let through = Arc::downgrade(client);
+        let last =
+            self.lock_links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
+        if let Some(mut used) = last {
+            let closed = async { while used.changed().await.is_ok() {} };
+            if timeout(CLIENT_REQUEST_TIMEOUT, closed).await.is_err() {
+                return Err(Error::new(
+                    ErrorKind::EventSource,
+                    format!("the last link to partition {partition} is still open: close its receiver first"),
+                ));
+            }
+        }
+        let (open, used) = watch::channel(());
+        self.lock_links().insert(partition.clone(), LastLink { client: through, used });
+        Ok(LinkUse { _open: open })
+    }
+
+    /// Records that the client of the partition's link is broken.
+    pub(super) fn mark_suspect(&self, partition: &PartitionId) {
+        if let Some(client) = self.lock_links().get(partition).and_then(|last| last.client.upgrade()) {
+            client.record_outcome(&Route::Partition(partition.clone()), ConnectionOutcome::Broken);
+        }
+    }
+
+    /// Closes all connections concurrently. Returns the first error.
+    pub(super) async fn close(self) -> Result<()> {
+        drop(self.open);
+        let connections = std::mem::take(&mut lock(&self.pool).all).into_iter().filter_map(Arc::into_inner);
+        join_all(connections.flat_map(Connection::into_clients).map(close_once_unused)).await.into_iter().collect()
+    }
+}
+
+/// Omits the clients, which hold keys.
+impl fmt::Debug for Connections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connections").field("connector", &self.connector).finish_non_exhaustive()
+    }
 }
 
 impl SharedClient<Consumer> {
@@ -53,164 +212,6 @@ impl SharedClient<Consumer> {
                 drop(in_use);
             })
             .await
-    }
-}
-
-/// The clients of a source.
-pub(super) struct Clients {
-    connector: Arc<Connector<Consumer>>,
-    connections: SyncMutex<Connections>,
-    /// Locked while a connection is added, so that all callers get the same one.
-    adding: Mutex<()>,
-    links: SyncMutex<HashMap<PartitionId, LastLink>>,
-    /// Requests end when it is dropped.
-    open: watch::Sender<()>,
-}
-
-struct Connections {
-    /// At least one. Requests use the first.
-    all: Vec<Arc<Connection<Consumer>>>,
-    placement: Placement,
-}
-
-impl Connections {
-    fn add_connection(&mut self, connection: Connection<Consumer>) {
-        self.all.push(Arc::new(connection));
-        self.placement.partitions.push(0);
-    }
-}
-
-/// The last link of a partition.
-struct LastLink {
-    client: Weak<SharedClient<Consumer>>,
-    /// Closed when the link is closed.
-    used: watch::Receiver<()>,
-}
-
-impl Clients {
-    /// Creates the first client.
-    pub(super) async fn open(connector: Connector<Consumer>) -> Result<Self> {
-        let connector = Arc::new(connector);
-        let mut connections = Connections { all: Vec::new(), placement: Placement::default() };
-        connections.add_connection(Connection::open(Arc::clone(&connector)).await?);
-        Ok(Self {
-            connector,
-            connections: SyncMutex::new(connections),
-            adding: Mutex::default(),
-            links: SyncMutex::default(),
-            open: watch::Sender::new(()),
-        })
-    }
-
-    /// Sends a request that changes nothing, and that returns `None` for the response to another request. If the
-    /// response is missing or shows that the connection is broken, sends it once more, through the next client.
-    pub(super) async fn request_properties<T, F>(
-        &self,
-        request: impl Fn(Arc<SharedClient<Consumer>>) -> F,
-        failed: impl Fn(EventHubsError) -> Error,
-    ) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Future<Output = Option<Result<T, EventHubsError>>> + Send + 'static,
-    {
-        let mut failure = None;
-        for _ in 0..ATTEMPTS {
-            let connection = Arc::clone(&self.lock_connections().all[0]);
-            let client = connection.usable_client().await;
-            match client.send_request(self.open.subscribe(), &request).await {
-                Some(Ok(response)) => return Ok(response),
-                Some(Err(error)) if client.is_broken() => failure = Some(failed(error)),
-                Some(Err(error)) => return Err(failed(error)),
-                None => failure = None,
-            }
-        }
-        Err(failure.unwrap_or_else(|| {
-            Error::new(
-                ErrorKind::EventSource,
-                "no response from the event hub; a later request opens another connection",
-            )
-        }))
-    }
-
-    fn lock_connections(&self) -> MutexGuard<'_, Connections> {
-        lock(&self.connections)
-    }
-
-    /// Returns a client for a link of the partition. If all connections are full, it opens one more.
-    pub(super) async fn client_for_link(&self, partition: &PartitionId) -> Result<Arc<SharedClient<Consumer>>> {
-        if let Some(connection) = self.place_partition(partition) {
-            return Ok(connection.usable_client().await);
-        }
-        let adding = self.adding.lock().await;
-        let connection = loop {
-            // Another caller may have added a connection.
-            if let Some(connection) = self.place_partition(partition) {
-                break connection;
-            }
-            let added = Connection::open(Arc::clone(&self.connector)).await?;
-            self.lock_connections().add_connection(added);
-        };
-        drop(adding);
-        Ok(connection.usable_client().await)
-    }
-
-    /// Opens a connection that nothing else uses. The caller closes it.
-    pub(super) async fn open_alone(&self) -> Result<Connection<Consumer>> {
-        Connection::open(Arc::clone(&self.connector)).await
-    }
-
-    fn place_partition(&self, partition: &PartitionId) -> Option<Arc<Connection<Consumer>>> {
-        let mut connections = self.lock_connections();
-        let index = connections.placement.place_partition(partition)?;
-        connections.all.get(index).cloned()
-    }
-
-    fn lock_links(&self) -> MutexGuard<'_, HashMap<PartitionId, LastLink>> {
-        lock(&self.links)
-    }
-
-    /// Registers a link of the partition through this client. Waits until the last link of the partition through it is
-    /// closed: otherwise the client would continue that link.
-    pub(super) async fn register_link(
-        &self,
-        partition: &PartitionId,
-        client: &Arc<SharedClient<Consumer>>,
-    ) -> Result<LinkUse> {
-        let through = Arc::downgrade(client);
-        let last =
-            self.lock_links().get(partition).filter(|last| last.client.ptr_eq(&through)).map(|last| last.used.clone());
-        if let Some(mut used) = last {
-            let closed = async { while used.changed().await.is_ok() {} };
-            if timeout(CLIENT_REQUEST_TIMEOUT, closed).await.is_err() {
-                let message = format!("the last link to partition {partition} is still open: close its receiver first");
-                return Err(Error::new(ErrorKind::EventSource, message));
-            }
-        }
-        let (open, used) = watch::channel(());
-        self.lock_links().insert(partition.clone(), LastLink { client: through, used });
-        Ok(LinkUse { _open: open })
-    }
-
-    /// Records that the client of the partition's link is broken.
-    pub(super) fn mark_suspect(&self, partition: &PartitionId) {
-        if let Some(client) = self.lock_links().get(partition).and_then(|last| last.client.upgrade()) {
-            client.record_outcome(&Route::Partition(partition.clone()), ConnectionOutcome::Broken);
-        }
-    }
-
-    /// Closes all connections concurrently. Returns the first error.
-    pub(super) async fn close(self) -> Result<()> {
-        drop(self.open);
-        let connections = std::mem::take(&mut lock(&self.connections).all).into_iter().filter_map(Arc::into_inner);
-        let closing = connections.flat_map(Connection::into_clients).map(close_once_unused);
-        join_all(closing).await.into_iter().collect()
-    }
-}
-
-/// Omits the clients, which hold keys.
-impl fmt::Debug for Clients {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Clients").field("connector", &self.connector).finish_non_exhaustive()
     }
 }
 

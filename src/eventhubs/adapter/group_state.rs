@@ -1,11 +1,12 @@
-//! What the adapter remembers of one consumer group between the calls of the processor, which keeps no state: the leases
-//! and adoptions of the owned partitions, the partitions that must restart, the last listing, and when to look for
-//! owners in the other name case.
+//! What the adapter remembers of one consumer group between the calls of the processor, which keeps no state: the
+//! leases and adoptions of the owned partitions, the partitions that must restart, the last listing, and when to look
+//! for owners in the other name case.
 //!
-//! The processor gets only the version of a listed record and claims by it; this module keeps the rest of the record that
-//! a claim needs. Records without a live owner are not shown to the processor: it takes every partition in a listing for
-//! one of the event hub, even one that the event hub does not have. The processor itself adds the partitions of the event
-//! hub, without a version. A claim of such a partition replaces the version that was listed here.
+//! The processor gets only the version of a listed record and claims by it; this module keeps the rest of the record
+//! that a claim needs. Records without a live owner are not shown to the processor: it takes every partition in a
+//! listing for one of the event hub, even one that the event hub does not have. The processor itself adds the
+//! partitions of the event hub, without a version. A claim of such a partition replaces the version that was listed
+//! here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,8 +49,11 @@ pub(super) enum Stage {
 
 impl Owned {
     pub(super) fn new(lease: Lease) -> Arc<Self> {
-        let lease = Mutex::new(TimedLease { lease, since: Instant::now() });
-        Arc::new(Self { lease, stage: Mutex::new(Stage::Won), adoption: AsyncMutex::new(None) })
+        Arc::new(Self {
+            lease: Mutex::new(TimedLease { lease, since: Instant::now() }),
+            stage: Mutex::new(Stage::Won),
+            adoption: AsyncMutex::new(None),
+        })
     }
 
     pub(super) fn lock_lease(&self) -> MutexGuard<'_, TimedLease> {
@@ -65,8 +69,9 @@ impl Owned {
     }
 }
 
+/// What is remembered of one consumer group.
 #[derive(Debug, Default)]
-pub(super) struct Memory {
+pub(super) struct GroupState {
     pub(super) owned: HashMap<PartitionId, Arc<Owned>>,
     /// Partitions that were lost since the last response to the processor. The processor may still read them from an
     /// earlier start.
@@ -75,7 +80,7 @@ pub(super) struct Memory {
     pub(super) listed: Listed,
 }
 
-impl Memory {
+impl GroupState {
     /// Removes the partition, unless it is in another epoch by now.
     pub(super) fn remove_epoch(&mut self, partition: &PartitionId, owned: &Arc<Owned>) -> bool {
         let is_there = self.owned.get(partition).is_some_and(|known| Arc::ptr_eq(known, owned));
@@ -140,8 +145,10 @@ impl Listed {
             let mut expired = None;
             if is_unowned && seen.is_kept_alive_by_heartbeat(store.identity()) {
                 let owner = seen.record.owner.as_ref();
-                let heartbeat = heartbeats.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner).cloned();
-                expired = Some(Box::new(Expired { seen: seen.clone(), heartbeat }));
+                expired = Some(Box::new(Expired {
+                    seen: seen.clone(),
+                    heartbeat: heartbeats.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner).cloned(),
+                }));
             }
             records.insert(seen.partition.clone(), ListedRecord { seen: seen.clone(), is_unowned, expired });
         }
@@ -155,8 +162,7 @@ impl Listed {
     /// Returns how to claim a partition. A claim without a version replaces the record that was not shown, if there is
     /// one.
     pub(super) fn aim_at(&self, wanted: &WantedPartition) -> Aim {
-        let record = self.0.get(&wanted.partition);
-        match (&wanted.version, record) {
+        match (&wanted.version, self.0.get(&wanted.partition)) {
             (None, Some(record)) if record.is_unowned => record.claim_aim(),
             (None, _) => Aim::Claim(Claim::unowned(wanted.partition.clone()), None),
             (Some(version), Some(record)) if *version == record.seen.etag => record.claim_aim(),
@@ -204,8 +210,7 @@ impl NameCaseCheck {
 
     /// Records that there is no conflict.
     pub(super) fn record_no_conflict(&mut self, now: Moment, lease_duration: Duration) {
-        let next = now + time_to_next_look(self.is_second_due, lease_duration);
-        *self = Self { next: Some(next), ..Self::default() };
+        *self = Self { next: Some(now + time_to_next_look(self.is_second_due, lease_duration)), ..Self::default() };
     }
 
     /// Returns whether the other instance may still give way: until its lease would have expired if it had crashed now.

@@ -1,0 +1,235 @@
+//! What is to be checkpointed of one partition: the requested position, and the tokens that hold it back.
+//!
+//! A token is one [`TrackedEvent`](crate::processor::TrackedEvent). Only the greatest position counts, and the
+//! [`Tracker`] determines which position may be written.
+
+use std::iter;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+use tracing::Span;
+
+use super::tracker::{Reached, Tracker};
+use crate::error::Error;
+use crate::model::{PartitionId, Position};
+use crate::processor::monitoring::ErrorSummary;
+use crate::processor::monitoring::spans::TracedEvents;
+use crate::processor::partition::orders::{SessionEnd, StopView};
+use crate::util::lock;
+
+/// What the requests for checkpoints and the task that writes them share.
+#[derive(Debug)]
+pub(crate) struct CheckpointState {
+    pending: Mutex<PendingCheckpoint>,
+    /// Wakes the writing task if it has something new to write, or enough for a write.
+    pub(super) advanced: Notify,
+    /// Changes when a token is finished, dropped or failed.
+    pub(super) finished: watch::Sender<()>,
+    /// The error of the first token that failed.
+    pub(super) failed: watch::Sender<Option<Arc<Error>>>,
+    max_events: Option<i64>,
+    pub(super) start: Start,
+}
+
+/// The start of the partition that the checkpoints belong to.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) partition: PartitionId,
+    pub(crate) stopping: StopView,
+    pub(crate) over: SessionEnd,
+    /// Tokens may be dropped outside of the partition's task.
+    pub(crate) span: Span,
+}
+
+impl Start {
+    pub(super) fn is_stopping(&self) -> bool {
+        self.over.has_ended() || self.stopping.is_requested()
+    }
+}
+
+impl CheckpointState {
+    /// Creates the state after the durable checkpoint. A write is due after `max_events`, if there is such a limit.
+    pub(super) fn new(written: Option<i64>, max_events: Option<u32>, start: Start) -> Self {
+        Self {
+            pending: Mutex::new(PendingCheckpoint::new(written)),
+            advanced: Notify::new(),
+            finished: watch::Sender::default(),
+            failed: watch::Sender::default(),
+            max_events: max_events.map(i64::from),
+            start,
+        }
+    }
+
+    pub(super) fn with_pending<T>(&self, access: impl FnOnce(&mut PendingCheckpoint) -> T) -> T {
+        access(&mut lock(&self.pending))
+    }
+
+    pub(super) fn has_enough(&self, pending: &PendingCheckpoint) -> bool {
+        self.max_events.is_some_and(|events| pending.distance_to_written() >= events)
+    }
+
+    /// Advances the position that may be written, and wakes the writing task if that changes what the task has to do.
+    pub(super) fn advance_position<'a>(&self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) {
+        let wakes = self.with_pending(|pending| {
+            let was_idle = pending.unwritten_position().is_none();
+            pending.advance_position(step) && (was_idle || self.has_enough(pending))
+        });
+        if wakes {
+            self.advanced.notify_one();
+        }
+    }
+}
+
+/// The state of requested positions.
+#[derive(Debug)]
+pub(crate) struct PendingCheckpoint {
+    pub(super) tracker: Tracker,
+    /// The greatest position that may be written. Kept after the write, so that its text is reused.
+    requested: Option<Position>,
+    /// The sequence number of the durable checkpoint.
+    pub(super) written: Option<i64>,
+    /// Why the last write failed, until a write succeeds.
+    pub(super) failure: Option<ErrorSummary>,
+    /// The partition has another owner, or none. Set before any error reports it. The writing task then ends.
+    pub(super) fenced: bool,
+    pub(super) dropped: DroppedTokens,
+    /// For the span of the write.
+    pub(super) traced: TracedEvents,
+}
+
+impl PendingCheckpoint {
+    fn new(written: Option<i64>) -> Self {
+        Self {
+            tracker: Tracker::new(written),
+            requested: None,
+            written,
+            failure: None,
+            fenced: false,
+            dropped: DroppedTokens::default(),
+            traced: TracedEvents::default(),
+        }
+    }
+
+    /// Advances the position that may be written: by this step, and over events that the handler does not process.
+    /// Returns whether it has changed. The tracker returns increasing positions only.
+    fn advance_position<'a>(&mut self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) -> bool {
+        let Self { tracker, requested, .. } = self;
+        let mut has_advanced = false;
+        for Reached { sequence_number, offset } in
+            step(tracker).into_iter().chain(iter::from_fn(|| tracker.next_passed()))
+        {
+            let requested = requested.get_or_insert_with(|| Position::new(sequence_number, ""));
+            requested.sequence_number = sequence_number;
+            requested.offset.clear();
+            requested.offset.push_str(&offset);
+            has_advanced = true;
+        }
+        has_advanced
+    }
+
+    pub(super) fn unwritten_position(&self) -> Option<&Position> {
+        self.requested
+            .as_ref()
+            .filter(|requested| self.written.is_none_or(|written| written < requested.sequence_number))
+    }
+
+    /// Returns how many events lie between the durable position and the requested one.
+    pub(super) fn distance_to_written(&self) -> i64 {
+        self.unwritten_position()
+            .map_or(0, |requested| requested.sequence_number.saturating_sub(self.written.unwrap_or(-1)))
+    }
+
+    /// Returns whether finished events will be redelivered because of a dropped token, or a token was dropped while the
+    /// partition was running.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.dropped.first.is_some() || (self.dropped.count > 0 && self.tracker.last_waiting().is_some())
+    }
+
+    pub(super) fn view(&self) -> CheckpointView {
+        CheckpointView {
+            reached: self.tracker.last_reached(),
+            written: self.written,
+            in_flight: self.tracker.in_flight(),
+            failure: self.failure.clone(),
+            held: self.dropped.first.map(|(event, since)| HeldCheckpoint {
+                event,
+                held_for: since.elapsed(),
+                checkpoint: self.written,
+                finished_after: self
+                    .tracker
+                    .last_waiting()
+                    .map_or(0, |last| last.saturating_sub(event).max(0).unsigned_abs()),
+            }),
+        }
+    }
+}
+
+/// The tokens of one start of the partition that were dropped unfinished.
+#[derive(Debug, Default)]
+pub(super) struct DroppedTokens {
+    pub(super) count: usize,
+    /// The first event that holds the checkpoint back, and the time of the first such drop.
+    first: Option<(i64, Instant)>,
+}
+
+impl DroppedTokens {
+    /// Adds a token, with its event if that holds the checkpoint back. Returns whether it is the first event that does.
+    pub(super) fn add_token(&mut self, event: Option<i64>) -> bool {
+        self.count += 1;
+        let Some(event) = event else { return false };
+        let is_first = self.first.is_none();
+        let first = self.first.get_or_insert_with(|| (event, Instant::now()));
+        first.0 = first.0.min(event);
+        is_first
+    }
+}
+
+/// The checkpoints of one start at one time.
+#[derive(Debug, Default)]
+pub(crate) struct CheckpointView {
+    /// The last event up to which all events are finished.
+    pub(crate) reached: Option<i64>,
+    /// The sequence number of the durable checkpoint.
+    pub(crate) written: Option<i64>,
+    /// How many tokens are not finished.
+    pub(crate) in_flight: usize,
+    /// Why the last write failed, if none has succeeded since.
+    pub(crate) failure: Option<ErrorSummary>,
+    /// Why the checkpoint cannot advance, if a dropped token holds it back.
+    pub(crate) held: Option<HeldCheckpoint>,
+}
+
+/// A checkpoint that cannot advance because a token was dropped while the partition was running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldCheckpoint {
+    /// The first event whose token was dropped.
+    pub(crate) event: i64,
+    pub(crate) held_for: Duration,
+    /// The sequence number of the durable checkpoint.
+    pub(crate) checkpoint: Option<i64>,
+    /// How far, in sequence numbers, the last finished event is after `event`.
+    pub(crate) finished_after: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_greatest_requested_position_counts() {
+        let mut pending = PendingCheckpoint::new(Some(3));
+        assert_eq!(pending.unwritten_position(), None);
+        for (number, offset) in [(5, "five"), (9, "nine"), (7, "seven")] {
+            pending.advance_position(|tracker| tracker.request_position(number, offset));
+        }
+        assert_eq!(pending.unwritten_position(), Some(&Position { sequence_number: 9, offset: "nine".into() }));
+        assert_eq!(pending.distance_to_written(), 6);
+        pending.written = Some(i64::MIN + 1);
+        assert_eq!(pending.distance_to_written(), i64::MAX);
+        pending.written = Some(9);
+        assert_eq!(pending.unwritten_position(), None);
+        assert_eq!(pending.distance_to_written(), 0);
+    }
+}

@@ -1,0 +1,131 @@
+//! What the processor does in cases that only the application can decide: when it writes checkpoints, and what follows
+//! a failure, an event that cannot be decoded, and a shutdown.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::util::{deserialize_or_never, setters};
+
+/// When the processor writes the positions that [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint)
+/// requests.
+///
+/// Each write is one request to the storage. Events after the last written position are redelivered after a crash.
+///
+/// The processor also writes the last requested position when the partition stops, and repeats that write until the
+/// time of the shutdown or of the handoff is over.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct CheckpointPolicy {
+    /// See [`with_max_events`](Self::with_max_events).
+    pub max_events: Option<u32>,
+    /// See [`with_interval`](Self::with_interval).
+    #[serde(deserialize_with = "deserialize_or_never")]
+    pub interval: Option<Duration>,
+}
+
+impl Default for CheckpointPolicy {
+    fn default() -> Self {
+        Self { max_events: None, interval: Some(Duration::from_secs(5)) }
+    }
+}
+
+impl CheckpointPolicy {
+    setters! {
+        /// Writes as soon as this many events lie between the last written position and the requested one. Default: no
+        /// such limit.
+        with_max_events(max_events: Some(u32));
+        /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
+        /// twelve requests per minute and partition.
+        ///
+        /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles
+        /// the wait up to half the lease duration, or waits as long as the server requests. A storage that rejects
+        /// requests therefore receives no more of them than one that accepts them, unless the interval is longer than
+        /// 30 s.
+        #[doc(alias = "auto.commit.interval.ms")]
+        with_interval(interval: Some(Duration));
+    }
+
+    /// Removes [`interval`](Self::with_interval): the time since a request does not matter. Without
+    /// [`max_events`](Self::with_max_events), positions are then written only when the partition stops.
+    #[must_use]
+    pub fn without_interval(mut self) -> Self {
+        self.interval = None;
+        self
+    }
+}
+
+/// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
+/// partitions are not affected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[non_exhaustive]
+pub enum OnFailure {
+    /// Restart it from its checkpoint. The default: most failures are temporary. [`Health`](super::Health) reports an
+    /// event that always fails; the processor never skips it.
+    ///
+    /// If new events were finished since the last restart, the wait is 100 ms, so that events which fail once each
+    /// delay the others little. Otherwise it grows from 250 ms to 30 s, until new events are finished. Jitter shortens
+    /// each wait by up to a quarter.
+    #[default]
+    Restart,
+    /// Release it, and do not claim it for a while: another instance may succeed.
+    Release {
+        /// How long this instance does not claim the partition.
+        #[serde(with = "humantime_serde")]
+        cooldown: Duration,
+    },
+    /// Park it: keep the ownership, but process no events until
+    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume). That holds as long as this instance owns the
+    /// partition: after a move to another instance, as load balancing or a shutdown may cause, or a restart of the
+    /// process, the handler gets the same events again.
+    Park,
+}
+
+/// What the processor does with an event that the source cannot decode.
+///
+/// The official client cannot decode some events that other SDKs write and read, for example an event with a list among
+/// its application properties (Azure/azure-sdk-for-js#31067), or with `null` as its body. Such an event comes back
+/// whenever the partition is read, and no event after it arrives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnUndecodable {
+    /// The partition fails until the event expires, or an operator moves the checkpoint behind it. It is retried with
+    /// growing waits; the error names the event and the command. The default: no event is skipped unless the
+    /// application says so.
+    ///
+    /// The official client does not report the number of the event, so it is inferred: two links in a row must end
+    /// before the same event.
+    #[default]
+    Fail,
+    /// Skip the event. The processor logs and counts it, and [dead letters](super::DeadLetters) store what is known of
+    /// it; a handler of [`Processor::streams`](super::Processor::streams) does not learn of it. Then the checkpoint
+    /// passes it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
+    ///
+    /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
+    /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.
+    Skip,
+}
+
+/// What the processor does with its partitions when it shuts down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnShutdown {
+    /// Release them, so that other instances can claim them at once. The default.
+    #[default]
+    Release,
+    /// Keep them for the next start under the same owner id, as static members of a Kafka consumer group do: the
+    /// processor renews each ownership once more, and the next incarnation of this owner claims them in its first
+    /// cycle. No partition moves to another instance, and no events are read until then. If the instance does not
+    /// return within the lease duration, the other instances claim its partitions, as after a crash.
+    ///
+    /// For deployments that restart one instance after the other faster than the lease duration, under stable owner ids
+    /// such as the pod names of a `StatefulSet`. Not for scaling down. Handlers finish and last checkpoints are written
+    /// as with [`Release`](Self::Release). Other SDKs see a live owner until their own expiration interval has passed,
+    /// but may steal from it to balance.
+    #[doc(alias = "group.instance.id")]
+    Keep,
+}
