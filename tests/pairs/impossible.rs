@@ -9,7 +9,7 @@ pub enum Reason {
     OneSetting,
     /// `build` refuses the combination.
     Refused,
-    /// The policy ends the processor when the other feature acts: see `tests/processor/known_problems.rs`.
+    /// The policy ends the processor when the other feature acts: see `tests/processor/invalid_checkpoints.rs`.
     EndsProcessor,
 }
 

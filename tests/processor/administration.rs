@@ -1,478 +1,36 @@
-//! Administration of groups: plans, releases, deletions and exports, of running processors and of records without one.
+//! Administration of groups: releases, deletions, exports, initial checkpoints, descriptions, migrations.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{
-    Deletion, Export, GroupState, HubRanges, NotDone, Operator, OwnershipState, Plan, PlannedEffect, RecordName, Reset,
-    ResetOptions, ResetOutcome, ResetTarget,
+use async_trait::async_trait;
+use eventhubs_checkpoint::admin::migrate::{
+    BlobContent, BlobContents, LegacyCheckpoint, LegacyListing, LegacyProgram, read,
 };
-use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::admin::{
+    DeletableRecord, Deletion, Export, GroupState, HubRanges, NotDone, Operator, Plan, PlannedEffect, RecordName,
+    Reset, ResetOptions, ResetTarget,
+};
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, StoreConfig,
+use eventhubs_checkpoint::store::{Checkpoint, InitOutcome};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
+use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, PartitionId, Position, Result};
+use tokio::time::sleep;
+
+use crate::support::operator::{
+    EXPIRY, advance, after, done, operator, planned, publish, refused, times, with_owner, with_ten_checkpointed,
+    without_owner, write_checkpoint,
 };
-use eventhubs_checkpoint::testing::Overwrite;
-use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
-use futures::StreamExt;
-use tokio::time::{Instant, sleep};
-
-use crate::resets::{processed, publish, times, with_ten_checkpointed};
+use crate::support::{SECOND, checkpoint_of, checkpoints, group, remove_record, write_record};
 use crate::world::World;
-
-const SECOND: Duration = Duration::from_secs(1);
-
-/// After this time a lease has expired.
-const EXPIRY: Duration = Duration::from_secs(70);
-
-/// The common prefix of all names.
-const PREFIX: &str = "ns.servicebus.windows.net/hub/$default";
-
-pub async fn operator(world: &World, seed: u64) -> Operator {
-    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    let config = StoreConfig::default().with_lease_duration(world.expiry);
-    Operator::connect(settings.with_config(config).with_seed(seed)).await.unwrap()
-}
-
-fn at(number: i64) -> Position {
-    Position::new(number, (number * 10).to_string())
-}
-
-fn after(number: i64) -> Reset {
-    Reset::to(ResetTarget::Start(StartPosition::AfterSequenceNumber(number)))
-}
-
-async fn planned(world: &World, operator: &Operator, reset: &Reset) -> Plan {
-    operator.plan(&world.hub.source(), reset).await.unwrap()
-}
-
-/// Executes all of a plan. Returns the outcomes by partition.
-pub async fn executed(plan: &Plan, operator: &Operator, options: &ResetOptions) -> BTreeMap<String, ResetOutcome> {
-    stopped(plan, operator, options, std::future::pending()).await
-}
-
-async fn stopped(
-    plan: &Plan,
-    operator: &Operator,
-    options: &ResetOptions,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> BTreeMap<String, ResetOutcome> {
-    let outcomes = plan.execute(operator, options, stop).await.unwrap();
-    outcomes.map(|(partition, outcome)| (partition.to_string(), outcome)).collect().await
-}
-
-pub async fn done(plan: &Plan, operator: &Operator) {
-    let outcomes = executed(plan, operator, &ResetOptions::default()).await;
-    assert_eq!(outcomes.len(), plan.writes().count());
-    assert!(outcomes.values().all(|outcome| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
-}
-
-/// Executes the plan for one partition, which must be refused because its checkpoint has changed. Returns the
-/// checkpoint that was reported.
-pub async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
-    let outcomes = executed(plan, operator, &ResetOptions::default()).await;
-    let [(_, ResetOutcome::NotDone(NotDone::Changed { sequence_number }))] = &outcomes.iter().collect::<Vec<_>>()[..]
-    else {
-        panic!("{outcomes:?}")
-    };
-    *sequence_number
-}
-
-/// Returns the sequence numbers of all checkpoints.
-pub async fn checkpoints(world: &World) -> BTreeMap<String, Option<i64>> {
-    let listing = GroupStore::list_checkpoints(&world.store("observer").await).await.unwrap();
-    listing.records.into_iter().map(|seen| (seen.partition.to_string(), seen.record.sequence_number)).collect()
-}
-
-async fn checkpoint(world: &World, partition: u32) -> Option<i64> {
-    checkpoints(world).await.get(&partition.to_string()).copied().flatten()
-}
-
-/// Fails if an operator still owns a partition.
-async fn check_returned(world: &World) {
-    let owners = world.owners().await;
-    assert!(owners.values().all(|owner| !owner.starts_with("operator-")), "{owners:?}");
-}
-
-/// Writes a checkpoint like another SDK.
-pub async fn write_checkpoint(world: &World, partition: u32, number: i64) {
-    let record = [("sequencenumber", number.to_string()), ("offset", (number * 10).to_string())];
-    write(world, &format!("checkpoint/{partition}"), &record).await;
-}
-
-async fn write(world: &World, name: &str, pairs: &[(&str, String)]) {
-    let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect();
-    world.container.overwrite(&format!("{PREFIX}/{name}"), &metadata).await.unwrap();
-}
-
-/// Returns a group without an owner, whose checkpoints are at 9, of 20 events each.
-async fn without_owner(partitions: u32) -> World {
-    let world = World::new(partitions);
-    publish(&world, partitions, 0..20);
-    for partition in 0..partitions {
-        write_checkpoint(&world, partition, 9).await;
-    }
-    world
-}
-
-/// Claims the first partition over its record, and adopts its checkpoint, as an owner does that an operator has returned
-/// the partition to.
-async fn claimed(store: &GroupStore) -> Adoption {
-    let seen = store.read_ownership(&0.into()).await.unwrap();
-    let claim = seen.as_ref().map_or_else(|| Claim::unowned(0.into()), Claim::over);
-    let ClaimOutcome::Won(lease) = store.claim(&claim).await else { panic!("not won") };
-    let AdoptOutcome::Adopted(adoption) = store.adopt(&0.into(), lease.epoch(), Some(&at(0))).await.unwrap() else {
-        panic!("not adopted")
-    };
-    adoption
-}
-
-async fn advance(store: &GroupStore, adoption: &mut Adoption, number: i64) {
-    assert_eq!(store.checkpoint(adoption, &at(number)).await.unwrap(), CheckpointOutcome::Written);
-}
-
-/// Returns a group of one partition, whose live owner has a checkpoint at 9.
-async fn with_owner() -> (World, GroupStore, Adoption) {
-    let world = without_owner(1).await;
-    let store = world.store("a").await;
-    let adoption = claimed(&store).await;
-    (world, store, adoption)
-}
-
-mod plans {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_live_group_moves_exactly_there() {
-        let world = World::new(3);
-        let mut a = with_ten_checkpointed(&world, 3).await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4).with_partitions([0.into(), 2.into()])).await;
-        let shown: Vec<_> = plan.changes.iter().map(|change| (change.partition.as_str(), change.effect)).collect();
-        assert_eq!(shown, [("0", PlannedEffect::Move), ("2", PlannedEffect::Move)]);
-        for change in &plan.changes {
-            assert_eq!((change.to.as_ref(), change.delta), (Some(&at(4)), Some(-5)));
-            assert_eq!(change.owner.as_ref().map(|owner| owner.id.as_str()), Some("a"));
-        }
-        assert_eq!(times(&world, 0, 0..10), [1; 10], "nothing is written yet");
-        done(&plan, &operator).await;
-        assert_eq!(checkpoint(&world, 0).await, Some(4));
-        check_returned(&world).await;
-        world.log.wait_for("again", |log| log.times("0:9") == 2 && log.times("2:9") == 2).await;
-        sleep(60 * SECOND).await;
-        for (partition, again) in [(0, 2), (1, 1), (2, 2)] {
-            assert_eq!(times(&world, partition, 0..10)[..5], [1; 5]);
-            assert_eq!(times(&world, partition, 0..10)[5..], [again; 5]);
-            assert_eq!(checkpoint(&world, partition).await, Some(9));
-        }
-        a.wait_until_it_holds(3).await;
-        a.shut_down().await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_time_is_found_in_every_partition() {
-        let world = World::new(2);
-        publish(&world, 2, 0..5);
-        sleep(SECOND).await;
-        let time = world.hub.now();
-        sleep(SECOND).await;
-        world.hub.publish(0, "later");
-        let operator = operator(&world, 5).await;
-        let reset = Reset::to(ResetTarget::Start(StartPosition::EnqueuedAfter(time)));
-        let plan = planned(&world, &operator, &reset).await;
-        assert!(plan.changes.iter().all(|change| change.effect == PlannedEffect::Create));
-        assert!(plan.changes.iter().all(|change| change.to == Some(at(4))), "{plan:?}");
-        done(&plan, &operator).await;
-        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(4); 2]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_last_event_and_expired_events() {
-        let world = without_owner(3).await;
-        world.hub.expire_before(1, 15);
-        world.hub.expire_before(2, i64::MAX);
-        let operator = operator(&world, 5).await;
-        let effects = |plan: &Plan| plan.changes.iter().map(|change| change.effect).collect::<Vec<_>>();
-        let plan = planned(&world, &operator, &after(12)).await;
-        assert_eq!(effects(&plan), [PlannedEffect::Move, PlannedEffect::Expired, PlannedEffect::Expired]);
-        done(&plan, &operator).await;
-        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(12), Some(14), Some(19)]);
-        let plan = planned(&world, &operator, &after(100)).await;
-        assert_eq!(effects(&plan), [PlannedEffect::BeyondEnd, PlannedEffect::BeyondEnd, PlannedEffect::NoChange]);
-        let missing = planned(&world, &operator, &Reset::to(ResetTarget::Current)).await;
-        assert_eq!(missing.writes().count(), 0);
-    }
-
-    /// Only another reset sets it again.
-    #[tokio::test(start_paused = true)]
-    async fn a_missing_number_is_completed() {
-        let world = without_owner(2).await;
-        write(&world, "checkpoint/0", &[("sequencenumber", "7".to_owned())]).await;
-        write(&world, "checkpoint/1", &[("offset", "70".to_owned())]).await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &Reset::to(ResetTarget::Current)).await;
-        assert!(plan.changes.iter().all(|change| change.effect == PlannedEffect::Complete), "{plan:?}");
-        done(&plan, &operator).await;
-        let records = world.store("observer").await.list_checkpoints().await.unwrap().records;
-        assert!(records.iter().all(|seen| seen.record.position() == Some(at(7))), "{records:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn unknown_partitions_are_rejected() {
-        let world = without_owner(2).await;
-        let operator = operator(&world, 5).await;
-        let position = eventhubs_checkpoint::admin::RecordedPosition::default();
-        let named = Reset::to(ResetTarget::Positions([(7.into(), position)].into()));
-        for reset in [after(3).with_partitions([7.into()]), named] {
-            let error = operator.plan(&world.hub.source(), &reset).await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-            assert!(error.to_string().contains("no partition 7: the partitions are 0, 1"), "{error}");
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn live_owners_are_left_alone_if_wanted() {
-        let world = World::new(2);
-        let a = with_ten_checkpointed(&world, 2).await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        let outcomes = executed(&plan, &operator, &ResetOptions::default().with_allow_live(false)).await;
-        assert_eq!(outcomes.len(), 2);
-        for outcome in outcomes.values() {
-            assert!(
-                matches!(outcome, ResetOutcome::NotDone(NotDone::Live { owner }) if owner.as_str() == "a"),
-                "{outcome:?}"
-            );
-        }
-        sleep(60 * SECOND).await;
-        assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(9); 2]);
-        assert!(world.log.stops.lock().unwrap().is_empty());
-        a.crash().await;
-        sleep(EXPIRY).await;
-        let outcomes = executed(&plan, &operator, &ResetOptions::default().with_allow_live(false)).await;
-        assert!(outcomes.values().all(|outcome| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
-    }
-}
-
-mod stale_plans {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn progress_of_the_live_owner_is_expected() {
-        let world = World::new(1);
-        let a = with_ten_checkpointed(&world, 1).await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        publish(&world, 1, 10..15);
-        processed(&world, 1, 14, 1).await;
-        sleep(2 * SECOND).await;
-        assert_eq!(checkpoint(&world, 0).await, Some(14));
-        done(&plan, &operator).await;
-        assert_eq!(checkpoint(&world, 0).await, Some(4));
-        processed(&world, 1, 14, 2).await;
-        assert_eq!(times(&world, 0, 0..15), [[1; 5].as_slice(), &[2; 10]].concat());
-        a.shut_down().await.unwrap();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn without_an_owner_any_change_counts() {
-        for changed in [3, 8, 10, 15] {
-            let world = without_owner(1).await;
-            let operator = operator(&world, 5).await;
-            let plan = planned(&world, &operator, &after(4)).await;
-            write_checkpoint(&world, 0, changed).await;
-            assert_eq!(refused(&plan, &operator).await, Some(changed));
-            assert_eq!(checkpoint(&world, 0).await, Some(changed));
-            check_returned(&world).await;
-            done(&planned(&world, &operator, &after(4)).await, &operator).await;
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_checkpoint_created_in_between_stays() {
-        let world = World::new(1);
-        publish(&world, 1, 0..20);
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        write_checkpoint(&world, 0, 15).await;
-        assert_eq!(refused(&plan, &operator).await, Some(15));
-        assert_eq!(checkpoint(&world, 0).await, Some(15));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_deleted_checkpoint_is_not_created_again() {
-        let (world, _a, _) = with_owner().await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        world.container.remove(&format!("{PREFIX}/checkpoint/0")).await.unwrap();
-        assert_eq!(refused(&plan, &operator).await, None);
-        assert_eq!(checkpoints(&world).await.len(), 0);
-    }
-
-    /// The owner may have returned since, or not.
-    #[tokio::test(start_paused = true)]
-    async fn a_reset_by_another_operator_stays() {
-        for to in [2, 15] {
-            for returns in [false, true] {
-                let (world, a, _) = with_owner().await;
-                let first = operator(&world, 5).await;
-                let plan = planned(&world, &first, &after(4)).await;
-                let second = operator(&world, 6).await;
-                done(&planned(&world, &second, &after(to)).await, &second).await;
-                if returns {
-                    let _ = claimed(&a).await;
-                }
-                assert_eq!(refused(&plan, &first).await, Some(to), "returns: {returns}");
-                assert_eq!(checkpoint(&world, 0).await, Some(to), "returns: {returns}");
-                check_returned(&world).await;
-            }
-        }
-    }
-
-    /// The plan was made while that operator worked.
-    #[tokio::test(start_paused = true)]
-    async fn a_reset_under_way_stays() {
-        let world = without_owner(1).await;
-        let operator = operator(&world, 5).await;
-        let held = [
-            ("ownerid", "operator-1".to_owned()),
-            ("ehcoperator", "operator-1".to_owned()),
-            ("ehcincarnation", "20260101T000000Z-00000001".to_owned()),
-            ("ehcepoch", "7".to_owned()),
-            ("ehcleaseduration", "60".to_owned()),
-        ];
-        write(&world, "ownership/0", &held).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        let described = operator.read().await.unwrap().describe(None);
-        assert_eq!(described.partitions[0].state, OwnershipState::Operator);
-        write_checkpoint(&world, 0, 15).await;
-        let busy = executed(&plan, &operator, &ResetOptions::default()).await;
-        assert!(matches!(busy["0"], ResetOutcome::NotDone(NotDone::Busy { .. })), "{busy:?}");
-        sleep(EXPIRY).await;
-        assert_eq!(refused(&plan, &operator).await, Some(15));
-        assert_eq!(checkpoint(&world, 0).await, Some(15));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn another_owner_may_not_have_advanced() {
-        let (world, _a, _) = with_owner().await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        let b = world.store("b").await;
-        let mut adoption = claimed(&b).await;
-        advance(&b, &mut adoption, 12).await;
-        assert_eq!(refused(&plan, &operator).await, Some(12));
-        assert_eq!(checkpoint(&world, 0).await, Some(12));
-        check_returned(&world).await;
-    }
-
-    /// Its first checkpoint is one that exists.
-    #[tokio::test(start_paused = true)]
-    async fn existing_checkpoints_stay_if_wanted() {
-        for keeps in [false, true] {
-            let world = World::new(1);
-            publish(&world, 1, 0..20);
-            write(&world, "ownership/0", &[("ownerid", "python".to_owned())]).await;
-            let operator = operator(&world, 5).await;
-            let plan = planned(&world, &operator, &after(4).with_keep_existing(keeps)).await;
-            assert_eq!(plan.changes[0].effect, PlannedEffect::Create);
-            write_checkpoint(&world, 0, 15).await;
-            let options = ResetOptions::default().with_allow_foreign(true);
-            let outcome = executed(&plan, &operator, &options).await.remove("0").unwrap();
-            let changed = matches!(outcome, ResetOutcome::NotDone(NotDone::Changed { sequence_number: Some(15) }));
-            assert_eq!(changed, keeps, "{outcome:?}");
-            assert_eq!(checkpoint(&world, 0).await, Some(if keeps { 15 } else { 4 }));
-        }
-    }
-}
-
-mod stops {
-    use super::*;
-
-    /// Returns whether each partition is done. The others are as before.
-    async fn check(world: &World, outcomes: &BTreeMap<String, ResetOutcome>, case: &str) -> Vec<bool> {
-        check_returned(world).await;
-        let checkpoints = checkpoints(world).await;
-        let is_done = |(partition, outcome): (&String, &ResetOutcome)| {
-            let is_done = match outcome {
-                ResetOutcome::Done => true,
-                ResetOutcome::NotDone(NotDone::Stopped) => false,
-                other => panic!("{case}: {partition}: {other:?}"),
-            };
-            assert_eq!(checkpoints[partition], Some(if is_done { 4 } else { 9 }), "{case}: {partition}");
-            is_done
-        };
-        outcomes.iter().map(is_done).collect()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn each_partition_is_done_or_untouched() {
-        let mut seen = [0, 0, 0];
-        for milliseconds in (0..6000).step_by(200) {
-            let world = without_owner(6).await;
-            let operator = operator(&world, 5).await;
-            let plan = planned(&world, &operator, &after(4)).await;
-            world.faulty.set_plan(FaultPlan::default().with(0.7, Fault::Latency(SECOND)));
-            let stop = sleep(Duration::from_millis(milliseconds));
-            let outcomes = stopped(&plan, &operator, &ResetOptions::default(), stop).await;
-            world.faulty.set_plan(FaultPlan::default());
-            assert_eq!(outcomes.len(), 6);
-            let done = check(&world, &outcomes, &milliseconds.to_string()).await;
-            match done.iter().filter(|done| **done).count() {
-                0 => seen[0] += 1,
-                6 => seen[2] += 1,
-                _ => seen[1] += 1,
-            }
-        }
-        assert!(seen.iter().all(|times| *times > 0), "{seen:?}");
-    }
-
-    /// The operator waits until owners of other SDKs have stopped.
-    #[tokio::test(start_paused = true)]
-    async fn the_wait_for_other_sdks_ends_at_once() {
-        for milliseconds in [0, 2500, 10_000, 10_005, 59_000] {
-            let world = without_owner(3).await;
-            write(&world, "ownership/0", &[("ownerid", "python".to_owned())]).await;
-            let operator = operator(&world, 5).await;
-            let plan = planned(&world, &operator, &after(4)).await;
-            let options = ResetOptions::default().with_allow_foreign(true);
-            let began = Instant::now();
-            let outcomes = stopped(&plan, &operator, &options, sleep(Duration::from_millis(milliseconds))).await;
-            assert!(began.elapsed() < Duration::from_millis(milliseconds) + 5 * SECOND, "{:?}", began.elapsed());
-            let done = check(&world, &outcomes, &milliseconds.to_string()).await;
-            assert_eq!(done, [false; 3]);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_live_group_continues() {
-        let world = World::new(2);
-        let mut a = with_ten_checkpointed(&world, 2).await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        world.faulty.inject_on(Target::from(BlobOperation::Get).named("/checkpoint/0"), Fault::Latency(3 * SECOND));
-        let outcomes = stopped(&plan, &operator, &ResetOptions::default(), sleep(SECOND)).await;
-        assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::Stopped)), "{outcomes:?}");
-        assert!(matches!(outcomes["1"], ResetOutcome::Done), "{outcomes:?}");
-        world.log.wait_for("again", |log| log.times("1:9") == 2).await;
-        a.wait_until_it_holds(2).await;
-        sleep(60 * SECOND).await;
-        assert_eq!(times(&world, 0, 0..10), [1; 10]);
-        assert_eq!(checkpoint(&world, 0).await, Some(9));
-        a.shut_down().await.unwrap();
-    }
-}
 
 mod releases {
     use super::*;
 
     async fn released(world: &World, options: &ResetOptions) -> BTreeMap<String, Result<(), NotDone>> {
         let partitions = (0..2).map(PartitionId::from).collect();
-        let outcomes = operator(world, 5).await.release(partitions, options).await.unwrap();
+        let outcomes = operator(world).await.release(partitions, options).await.unwrap();
         outcomes.into_iter().map(|(partition, outcome)| (partition.to_string(), outcome)).collect()
     }
 
@@ -507,7 +65,7 @@ mod releases {
             let a = with_ten_checkpointed(&world, 2).await;
             a.crash().await;
             sleep(EXPIRY).await;
-            let described = operator(&world, 5).await.read().await.unwrap().describe(None);
+            let described = operator(&world).await.read().await.unwrap().describe(None);
             assert_eq!(described.group.state, GroupState::Dead, "{scope:?}");
             check_done(&world).await;
             assert!(world.owners().await.values().all(String::is_empty), "{scope:?}");
@@ -536,7 +94,7 @@ mod releases {
     #[tokio::test(start_paused = true)]
     async fn a_partition_without_a_record_gets_none() {
         let world = without_owner(1).await;
-        let outcomes = operator(&world, 5).await.release(vec![99.into()], &ResetOptions::default()).await.unwrap();
+        let outcomes = operator(&world).await.release(vec![99.into()], &ResetOptions::default()).await.unwrap();
         assert!(matches!(outcomes[0].1, Ok(())), "{outcomes:?}");
         assert!(world.owners().await.is_empty());
     }
@@ -546,7 +104,7 @@ mod releases {
         for operation in 0..2 {
             let world = without_owner(2).await;
             for partition in 0..2 {
-                write(&world, &format!("ownership/{partition}"), &[("ownerid", String::new())]).await;
+                write_record(&world, &format!("ownership/{partition}"), &[("ownerid", "")]).await;
             }
             let writes = Target::from(BlobOperation::Write).named("/ownership/0");
             if operation == 1 {
@@ -578,8 +136,8 @@ mod deletions {
     async fn the_records_of_live_members_are_marked() {
         let world = World::new(2);
         let a = with_ten_checkpointed(&world, 2).await;
-        let operator = operator(&world, 5).await;
-        let live = |found: &[eventhubs_checkpoint::admin::DeletableRecord]| {
+        let operator = operator(&world).await;
+        let live = |found: &[DeletableRecord]| {
             found.iter().map(|found| (found.record.to_string(), found.is_live)).collect::<BTreeMap<_, _>>()
         };
         let found = live(&operator.reader().plan_deletion(&all()).await.unwrap());
@@ -598,12 +156,12 @@ mod deletions {
     #[tokio::test(start_paused = true)]
     async fn a_changed_record_stays() {
         let (world, a, mut adoption) = with_owner().await;
-        let operator = operator(&world, 5).await;
+        let operator = operator(&world).await;
         let found = operator.reader().plan_deletion(&checkpoints_only()).await.unwrap().remove(0);
         assert_eq!(found.record, RecordName::Checkpoint(0.into()));
         advance(&a, &mut adoption, 12).await;
         assert_eq!(operator.reader().delete(&found).await.unwrap_err().kind(), ErrorKind::Conflict);
-        assert_eq!(checkpoint(&world, 0).await, Some(12));
+        assert_eq!(checkpoint_of(&world, 0).await, Some(12));
         let found = operator.reader().plan_deletion(&checkpoints_only()).await.unwrap().remove(0);
         operator.reader().delete(&found).await.unwrap();
         assert_eq!(checkpoints(&world).await.len(), 0);
@@ -622,7 +180,7 @@ mod deletions {
             [Fault::ResponseLost, Fault::RequestLost, Fault::Unreachable, Fault::Throttled { retry_after: None }]
         {
             let world = without_owner(1).await;
-            let operator = operator(&world, 5).await;
+            let operator = operator(&world).await;
             let found = operator.reader().plan_deletion(&checkpoints_only()).await.unwrap().remove(0);
             world.faulty.inject_on(BlobOperation::Delete, fault.clone());
             let error = operator.reader().delete(&found).await.unwrap_err();
@@ -640,7 +198,7 @@ mod deletions {
         for (partition, number) in (0..3).zip([-1, 4, 19]) {
             write_checkpoint(&world, partition, number).await;
         }
-        let operator = operator(&world, 5).await;
+        let operator = operator(&world).await;
         let before = world.store("observer").await.list_checkpoints().await.unwrap().records;
         let export = Export::from(&operator.read().await.unwrap().describe(None));
         for found in operator.reader().plan_deletion(&all()).await.unwrap() {
@@ -660,7 +218,7 @@ mod deletions {
             done(&plan, &operator).await;
         }
         let after = world.store("observer").await.list_checkpoints().await.unwrap().records;
-        let positions = |seen: Vec<eventhubs_checkpoint::store::Checkpoint>| {
+        let positions = |seen: Vec<Checkpoint>| {
             seen.into_iter().map(|seen| (seen.partition, seen.record.position())).collect::<Vec<_>>()
         };
         assert_eq!(positions(after), positions(before));
@@ -673,10 +231,9 @@ mod initial_checkpoints {
     #[tokio::test(start_paused = true)]
     async fn they_are_written_where_there_is_none() {
         let world = without_owner(4).await;
-        let operator = operator(&world, 5).await;
+        let operator = operator(&world).await;
         for partition in [1, 3] {
-            let name = format!("{PREFIX}/checkpoint/{partition}");
-            world.container.remove(&name).await.unwrap();
+            remove_record(&world, &format!("checkpoint/{partition}")).await;
         }
         let plan = planned(&world, &operator, &after(15)).await;
         assert_eq!(plan.writes().count(), 4);
@@ -695,240 +252,6 @@ mod initial_checkpoints {
     }
 }
 
-mod faults {
-    use super::*;
-
-    fn single_faults() -> [Fault; 9] {
-        [
-            Fault::ResponseLost,
-            Fault::RequestLost,
-            Fault::Unreachable,
-            Fault::Throttled { retry_after: None },
-            Fault::Throttled { retry_after: Some(3 * SECOND) },
-            Fault::Conflict,
-            Fault::Hang,
-            Fault::AppliedLate(SECOND / 10),
-            Fault::AppliedLate(20 * SECOND),
-        ]
-    }
-
-    /// Each request of a reset fails once.
-    #[tokio::test(start_paused = true)]
-    async fn one_fault_does_not_prevent_a_reset() {
-        for fault in single_faults() {
-            for (name, operation) in [
-                ("/ownership/0", BlobOperation::Write),
-                ("/ownership/0", BlobOperation::Get),
-                ("/checkpoint/0", BlobOperation::Write),
-                ("/checkpoint/0", BlobOperation::Get),
-            ] {
-                for earlier in 0..2 {
-                    let (world, _a, _) = with_owner().await;
-                    let operator = operator(&world, 5).await;
-                    let plan = planned(&world, &operator, &after(4)).await;
-                    let target = Target::from(operation).named(name);
-                    for _ in 0..earlier {
-                        world.faulty.inject_on(target.clone(), Fault::Latency(Duration::ZERO));
-                    }
-                    world.faulty.inject_on(target, fault.clone());
-                    let case = format!("{fault:?}, {operation} {name}, after {earlier}");
-                    let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
-                    assert!(matches!(outcomes["0"], ResetOutcome::Done), "{case}: {outcomes:?}");
-                    assert_eq!(checkpoint(&world, 0).await, Some(4), "{case}");
-                    check_returned(&world).await;
-                    sleep(30 * SECOND).await;
-                    assert_eq!(checkpoint(&world, 0).await, Some(4), "{case}: later");
-                    check_returned(&world).await;
-                }
-            }
-        }
-    }
-
-    /// The position was written, and its response was lost. All that follows fails.
-    #[tokio::test(start_paused = true)]
-    async fn an_unknown_outcome_is_reported_as_such() {
-        let (world, _a, _) = with_owner().await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        let writes = Target::from(BlobOperation::Write).named("/checkpoint/0");
-        world.faulty.inject_on(writes.clone(), Fault::Latency(Duration::ZERO));
-        world.faulty.inject_on(writes, Fault::ResponseLost);
-        let outage = FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Unreachable);
-        world.faulty.set_plan(FaultPlan::default());
-        let reset = async {
-            let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
-            assert!(
-                matches!(outcomes["0"], ResetOutcome::Indeterminate { written: false, error: Some(_) }),
-                "{outcomes:?}"
-            );
-        };
-        let break_after = async {
-            while world.faulty.pending() > 0 {
-                tokio::task::yield_now().await;
-            }
-            world.faulty.set_plan(outage);
-        };
-        tokio::join!(reset, break_after);
-        world.faulty.set_plan(FaultPlan::default());
-        assert_eq!(checkpoint(&world, 0).await, Some(4));
-    }
-
-    /// The position cannot be written. The partition returns to its owner.
-    #[tokio::test(start_paused = true)]
-    async fn a_failed_write_leaves_the_checkpoint() {
-        for fault in [Fault::Unreachable, Fault::Throttled { retry_after: Some(SECOND) }] {
-            let (world, _a, _) = with_owner().await;
-            let operator = operator(&world, 5).await;
-            let plan = planned(&world, &operator, &after(4)).await;
-            let writes = Target::from(BlobOperation::Write).named("/checkpoint/0");
-            world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault.clone()));
-            let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
-            world.faulty.set_plan(FaultPlan::default());
-            assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::Failed(_))), "{fault:?}: {outcomes:?}");
-            assert_eq!(checkpoint(&world, 0).await, Some(9), "{fault:?}");
-            check_returned(&world).await;
-            let reserved = world.store("observer").await.read_ownership(&0.into()).await.unwrap().unwrap();
-            assert_eq!(reserved.record.handoff_to, OwnerId::new("a").ok(), "{fault:?}");
-        }
-    }
-
-    /// Also if the responses to the claim were lost: the next attempt finds no owner of another SDK.
-    #[tokio::test(start_paused = true)]
-    async fn the_wait_for_other_sdks_is_kept() {
-        let world = without_owner(1).await;
-        write(&world, "ownership/0", &[("ownerid", "python".to_owned())]).await;
-        let operator = operator(&world, 5).await;
-        let plan = planned(&world, &operator, &after(4)).await;
-        world.faulty.inject_on(Target::from(BlobOperation::Write).named("/ownership/0"), Fault::ResponseLost);
-        world.faulty.inject_on(Target::from(BlobOperation::Get).named("/ownership/0"), Fault::Unreachable);
-        let began = Instant::now();
-        let outcomes = executed(&plan, &operator, &ResetOptions::default().with_allow_foreign(true)).await;
-        assert!(matches!(outcomes["0"], ResetOutcome::Done), "{outcomes:?}");
-        assert_eq!(world.faulty.pending(), 0);
-        assert!(began.elapsed() >= 60 * SECOND, "{:?}", began.elapsed());
-    }
-
-    /// Random requests fail.
-    #[tokio::test(start_paused = true)]
-    async fn all_outcomes_are_true() {
-        let world = without_owner(4).await;
-        let operator = operator(&world, 5).await;
-        let (options, mut seen) = (ResetOptions::default(), BTreeMap::<&str, usize>::new());
-        for round in 0..60i64 {
-            let before = checkpoints(&world).await;
-            let to = round % 15;
-            let plan = planned(&world, &operator, &after(to)).await;
-            let faults = crate::world::random_faults();
-            world.faulty.set_plan(faults.with(0.05, Fault::Throttled { retry_after: None }));
-            let outcomes = plan.execute(&operator, &options, std::future::pending()).await;
-            let outcomes: Vec<_> = match outcomes {
-                Ok(outcomes) => outcomes.collect().await,
-                Err(_) => Vec::new(),
-            };
-            world.faulty.set_plan(FaultPlan::default());
-            // Late writes have arrived, and leases that were not released have expired.
-            sleep(EXPIRY).await;
-            let after = checkpoints(&world).await;
-            for (partition, outcome) in outcomes {
-                let (before, after) = (before[partition.as_str()], after[partition.as_str()]);
-                let kind = match outcome {
-                    ResetOutcome::Done | ResetOutcome::Indeterminate { written: true, .. } => {
-                        assert_eq!(after, Some(to), "{round}: {partition}: {outcome:?}");
-                        "done"
-                    }
-                    ResetOutcome::NotDone(_) => {
-                        assert_eq!(after, before, "{round}: {partition}: {outcome:?}");
-                        "not done"
-                    }
-                    _ => {
-                        assert!(after == before || after == Some(to), "{round}: {partition}: {outcome:?}");
-                        "indeterminate"
-                    }
-                };
-                *seen.entry(kind).or_default() += 1;
-            }
-        }
-        assert!(seen["done"] > 100, "{seen:?}");
-    }
-
-    /// Of two plans for the same checkpoint, at most one is executed.
-    #[tokio::test(start_paused = true)]
-    async fn one_of_two_plans_at_the_same_time() {
-        let mut seen = [0; 3];
-        for delay in 0..40u32 {
-            let (world, _a, _) = with_owner().await;
-            let operators = [operator(&world, 5).await, operator(&world, 6).await];
-            let plans =
-                [planned(&world, &operators[0], &after(4)).await, planned(&world, &operators[1], &after(15)).await];
-            world.faulty.set_plan(FaultPlan::default().with(0.5, Fault::Latency(Duration::from_millis(300))));
-            let options = ResetOptions::default();
-            let delayed = async |index: usize, tenths| {
-                sleep(tenths * Duration::from_millis(10)).await;
-                executed(&plans[index], &operators[index], &options).await
-            };
-            let (first, second) = tokio::join!(delayed(0, delay), delayed(1, 40 - delay));
-            world.faulty.set_plan(FaultPlan::default());
-            let is_done = [&first["0"], &second["0"]].map(|outcome| matches!(outcome, ResetOutcome::Done));
-            let (expected, index) = match is_done {
-                [true, false] => (Some(4), 0),
-                [false, true] => (Some(15), 1),
-                [false, false] => (Some(9), 2),
-                [true, true] => panic!("both: {first:?} {second:?}"),
-            };
-            seen[index] += 1;
-            assert_eq!(checkpoint(&world, 0).await, expected, "{first:?} {second:?}");
-            check_returned(&world).await;
-        }
-        assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
-    }
-
-    /// Events are processed again after a reset that is done, and only then.
-    #[tokio::test(start_paused = true)]
-    async fn all_outcomes_in_a_live_group_are_true() {
-        let world = World::new(3);
-        let a = with_ten_checkpointed(&world, 3).await;
-        let b = world.start("b").await;
-        sleep(120 * SECOND).await;
-        let (options, mut seen) = (ResetOptions::default(), BTreeMap::<&str, usize>::new());
-        for round in 0..60u32 {
-            let operator = operator(&world, u64::from(round)).await;
-            let to = i64::from(round % 8);
-            let plan = planned(&world, &operator, &after(to)).await;
-            let counts = || (0..3).map(|partition| times(&world, partition, 9..10)[0]).collect::<Vec<_>>();
-            let before = counts();
-            world.faulty.set_plan(crate::world::random_faults());
-            let stop = sleep(Duration::from_millis(u64::from(round) * 200));
-            let outcomes: Vec<_> = match plan.execute(&operator, &options, stop).await {
-                Ok(outcomes) => outcomes.collect().await,
-                Err(_) => Vec::new(),
-            };
-            world.faulty.set_plan(FaultPlan::default());
-            sleep(200 * SECOND).await;
-            assert_eq!(checkpoints(&world).await.into_values().collect::<Vec<_>>(), [Some(9); 3]);
-            let after = counts();
-            for (partition, outcome) in outcomes {
-                let index: usize = partition.as_str().parse().unwrap();
-                let again = after[index] - before[index];
-                let kind = match outcome {
-                    ResetOutcome::Done => {
-                        assert!(again >= 1, "{round}: {partition} was not processed again");
-                        "done"
-                    }
-                    ResetOutcome::NotDone(_) => {
-                        assert_eq!(again, 0, "{round}: {partition}: {outcome:?}");
-                        "not done"
-                    }
-                    _ => "indeterminate",
-                };
-                *seen.entry(kind).or_default() += 1;
-            }
-        }
-        assert!(seen["done"] > 40 && seen["not done"] > 10, "{seen:?}");
-        a.crash().await;
-        b.crash().await;
-    }
-}
-
 mod descriptions {
     use super::*;
 
@@ -938,7 +261,7 @@ mod descriptions {
         let a = with_ten_checkpointed(&world, 3).await;
         world.hub.publish(1, "hang");
         sleep(2 * SECOND).await;
-        let operator = operator(&world, 5).await;
+        let operator = operator(&world).await;
         let records = operator.read().await.unwrap();
         let hub = HubRanges::read(&world.hub.source()).await.unwrap();
         let described = records.describe(Some(&hub));
@@ -957,7 +280,7 @@ mod descriptions {
     #[tokio::test(start_paused = true)]
     async fn positions_from_before_a_recreation_are_refused() {
         let world = without_owner(1).await;
-        let operator = operator(&world, 5).await;
+        let operator = operator(&world).await;
         let export = Export::from(&operator.read().await.unwrap().describe(None));
         let reset = Reset::to(export.clone().into()).with_recorded_at(export.taken_at.unwrap());
         assert_eq!(planned(&world, &operator, &reset).await.changes[0].effect, PlannedEffect::NoChange);
@@ -975,7 +298,7 @@ mod descriptions {
         sleep(60 * SECOND).await;
         world.hub.recreate();
         publish(&world, 2, 0..5);
-        let operator = operator(&world, 5).await;
+        let operator = operator(&world).await;
         let hub = HubRanges::read(&world.hub.source()).await.unwrap();
         let found = operator.read().await.unwrap().diagnose(Some(&hub));
         let checks: Vec<_> = found.iter().map(|found| found.check.as_str()).collect();
@@ -988,5 +311,106 @@ mod descriptions {
         done(&plan, &operator).await;
         let found = operator.read().await.unwrap().diagnose(Some(&hub));
         assert_eq!(found.iter().map(|found| found.check.as_str()).collect::<Vec<_>>(), ["no-members"]);
+    }
+}
+
+/// Migrations from other programs: their plans, and what is done with them.
+mod migrations {
+    use super::*;
+
+    /// The blobs of another program.
+    #[derive(Debug)]
+    struct Blobs(BTreeMap<String, String>);
+
+    #[async_trait]
+    impl BlobContents for Blobs {
+        async fn list_contents(&self, prefix: &str) -> Result<Vec<BlobContent>> {
+            let listed = self.0.iter().filter(|(name, _)| name.starts_with(prefix));
+            Ok(listed.map(|(name, content)| BlobContent::new(name, content.len() as u64, false)).collect())
+        }
+
+        async fn read_content(&self, name: &str, _limit: u32) -> Result<Vec<u8>> {
+            let content = self.0.get(name).ok_or_else(|| Error::new(ErrorKind::NotFound, "it is absent"))?;
+            Ok(content.as_bytes().to_vec())
+        }
+    }
+
+    /// An event hub with 20 events in each partition. Their offsets are ten times their numbers.
+    async fn with_events(partitions: u32) -> (World, Operator) {
+        let world = World::new(partitions);
+        publish(&world, partitions, 0..20);
+        let operator = operator(&world).await;
+        (world, operator)
+    }
+
+    async fn planned_migration(world: &World, operator: &Operator, listing: &LegacyListing) -> Plan {
+        operator.plan_migration(&world.hub.source(), listing, false).await.unwrap()
+    }
+
+    fn kafka(offsets: &[(u32, i64)]) -> LegacyListing {
+        LegacyListing::of(
+            offsets.iter().map(|(partition, offset)| LegacyCheckpoint::from_kafka((*partition).into(), *offset)),
+        )
+    }
+
+    /// Returns the new position of each partition.
+    fn positions(plan: &Plan) -> Vec<(&str, Option<i64>, PlannedEffect)> {
+        let position = |to: &Position| to.sequence_number;
+        plan.changes.iter().map(|it| (it.partition.as_str(), it.to.as_ref().map(position), it.effect)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn kafka_offsets_name_the_next_event() {
+        let (world, operator) = with_events(5).await;
+        let plan =
+            planned_migration(&world, &operator, &kafka(&[(0, 0), (1, 1), (2, 8), (3, 20), (4, 500), (9, 1)])).await;
+        let created = |partition, number| (partition, Some(number), PlannedEffect::Create);
+        let refused = ("9", None, PlannedEffect::Refused);
+        let expected =
+            [created("0", -1), created("1", 0), created("2", 7), created("3", 19), created("4", 19), refused];
+        assert_eq!(positions(&plan), expected);
+        done(&plan, &operator).await;
+        let found: Vec<_> = checkpoints(&world).await.into_values().flatten().collect();
+        assert_eq!(found, [-1, 0, 7, 19, 19]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stale_plan_changes_nothing() {
+        let (world, operator) = with_events(1).await;
+        let plan = planned_migration(&world, &operator, &kafka(&[(0, 8)])).await;
+        write_checkpoint(&world, 0, 3).await;
+        assert_eq!(refused(&plan, &operator).await, Some(3));
+        let plan = planned_migration(&world, &operator, &kafka(&[(0, 8)])).await;
+        assert_eq!(plan.writes().count(), 0, "it has a checkpoint now");
+        let plan = operator.plan_migration(&world.hub.source(), &kafka(&[(0, 8)]), true).await.unwrap();
+        write_checkpoint(&world, 0, 4).await;
+        assert_eq!(refused(&plan, &operator).await, Some(4));
+    }
+
+    /// Some SDKs resume by the offset alone, and some records have no sequence number.
+    #[tokio::test(start_paused = true)]
+    async fn an_offset_alone_is_completed() {
+        let (world, operator) = with_events(4).await;
+        let content = |offset: &str| format!(r#"{{"offset": "{offset}", "owner": "host-1"}}"#);
+        let offsets = [("0", "70"), ("1", "-1"), ("2", "190"), ("3", "9000")];
+        let blobs = offsets.map(|(partition, offset)| (format!("$Default/{partition}"), content(offset)));
+        let listing =
+            read(&Blobs(blobs.into()), LegacyProgram::EventProcessorHost, &group(), None, Duration::from_secs(5))
+                .await
+                .unwrap();
+        let plan = planned_migration(&world, &operator, &listing).await;
+        let numbers: Vec<_> = positions(&plan).into_iter().map(|(_, number, _)| number).collect();
+        assert_eq!(numbers, [Some(7), Some(-1), Some(19), Some(19)]);
+        assert_eq!(plan.changes[3].why.as_deref(), Some("it is after the last event"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn partitions_without_events_begin_at_the_first() {
+        let world = World::new(1);
+        let operator = operator(&world).await;
+        for offset in [0, 7] {
+            let plan = planned_migration(&world, &operator, &kafka(&[(0, offset)])).await;
+            assert_eq!(positions(&plan), [("0", Some(-1), PlannedEffect::Create)]);
+        }
     }
 }

@@ -1,23 +1,23 @@
 //! Events that fail again and again: `Handler::with_dead_letters`.
 
 use std::collections::BTreeSet;
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, EventError, Handler, HandlerError, HandlerExt, PartitionContext,
-    PartitionStart, PartitionState, StopReason, handler_fn,
+    DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, HandlerExt, PartitionContext, PartitionStart,
+    PartitionState, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
-use crate::world::{Instance, TIMEOUT, World};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::dead_letters::{Sink, SinkState, poisoned, quick, start};
+use crate::support::{SECOND, wait_for, wait_for_checkpoint};
+use crate::world::World;
 
 /// How the handler fails at a poison event.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -76,7 +76,7 @@ impl Picky {
                 Ok(())
             }
             Failure::Panic => panic!("poisoned"),
-            Failure::Hang => std::future::pending().await,
+            Failure::Hang => pending().await,
         }
     }
 }
@@ -116,97 +116,11 @@ impl Handler<MemoryEvent> for Picky {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum SinkState {
-    Up,
-    Down,
-    Hangs,
-    Panics,
-}
-
-#[derive(Clone, Debug)]
-struct Sink {
-    state: Arc<Mutex<SinkState>>,
-    letters: Arc<Mutex<Vec<DeadLetter<MemoryEvent>>>>,
-    asked: Arc<AtomicUsize>,
-}
-
-impl Sink {
-    fn new(state: SinkState) -> Self {
-        Self { state: Arc::new(Mutex::new(state)), letters: Arc::default(), asked: Arc::default() }
-    }
-
-    fn letters(&self) -> Vec<(i64, u32, String)> {
-        let letters = self.letters.lock().unwrap();
-        let cause = |letter: &DeadLetter<MemoryEvent>| match std::error::Error::source(&*letter.error) {
-            Some(source) => std::error::Error::source(source).unwrap_or(source).to_string(),
-            None => letter.error.to_string(),
-        };
-        letters.iter().map(|letter| (letter.event.sequence_number, letter.attempts, cause(letter))).collect()
-    }
-
-    fn set(&self, state: SinkState) {
-        *self.state.lock().unwrap() = state;
-    }
-}
-
-impl DeadLetterSink<MemoryEvent> for Sink {
-    async fn store(&self, letter: DeadLetter<MemoryEvent>) -> Result<(), HandlerError> {
-        self.asked.fetch_add(1, Ordering::Relaxed);
-        let state = *self.state.lock().unwrap();
-        match state {
-            SinkState::Up => self.letters.lock().unwrap().push(letter),
-            SinkState::Down => return Err("the sink is down".into()),
-            SinkState::Hangs => std::future::pending().await,
-            SinkState::Panics => panic!("the sink panicked"),
-        }
-        Ok(())
-    }
-}
-
-fn quick() -> DeadLetterPolicy {
-    DeadLetterPolicy::default().with_max_attempts(3).with_min_failing_time(Duration::ZERO)
-}
-
 /// A partition with 100 events, of which these are poison.
-fn poisoned(poison: &[i64]) -> World {
-    let mut world = World::new(1);
+fn hundred_events(poison: &[i64]) -> World {
+    let mut world = poisoned(100, poison);
     world.config = world.config.with_handler_timeout(20 * SECOND);
-    publish(&world, 100, poison);
     world
-}
-
-fn publish(world: &World, events: i64, poison: &[i64]) {
-    for number in 0..events {
-        world.hub.publish(0, if poison.contains(&number) { "poison" } else { "good" });
-    }
-}
-
-async fn start(world: &World, handler: &Picky, sink: &Sink, policy: DeadLetterPolicy) -> Instance {
-    let handler = handler.clone().with_dead_letters(sink.clone(), policy);
-    world.start_with("a", world.hub.source(), handler).await
-}
-
-fn failures(instance: &Instance) -> u64 {
-    instance.handle.partitions().first().map_or(0, |status| status.failures)
-}
-
-async fn wait_for(what: &str, condition: impl Fn() -> bool) {
-    let waiting = async {
-        while !condition() {
-            sleep(Duration::from_millis(100)).await;
-        }
-    };
-    timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("timed out: {what}"));
-}
-
-async fn checkpoint_at(world: &World, expected: i64) {
-    let waiting = async {
-        while world.checkpoint().await != Some(expected) {
-            sleep(Duration::from_millis(100)).await;
-        }
-    };
-    timeout(TIMEOUT, waiting).await.unwrap_or_else(|_| panic!("the checkpoint never reaches {expected}"));
 }
 
 /// Returns the first occurrence of each number.
@@ -230,9 +144,9 @@ mod a_poison_event {
         for (failure, cause) in cases {
             for position in [0, 37, 99] {
                 let (log, _guard) = Captured::begin();
-                let (world, handler, sink) = (poisoned(&[position]), Picky::new(failure), Sink::new(SinkState::Up));
-                let a = start(&world, &handler, &sink, quick()).await;
-                checkpoint_at(&world, 99).await;
+                let (world, handler, sink) = (hundred_events(&[position]), Picky::new(failure), Sink::default());
+                let a = start(&world, handler.clone(), &sink, quick()).await;
+                wait_for_checkpoint(&world, 99).await;
                 let expected: Vec<_> = (0..100).filter(|number| *number != position).collect();
                 assert_eq!(first_times(&handler.processed()), expected, "{failure:?} at {position}");
                 assert_eq!(sink.letters(), [(position, 3, cause.to_owned())], "{failure:?}");
@@ -250,13 +164,12 @@ mod a_poison_event {
     async fn does_not_hide_the_next_one() {
         for failure in [Failure::Unnamed, Failure::Named, Failure::Tracked] {
             let poison = [10, 11, 60, 99];
-            let mut world = poisoned(&poison);
+            let mut world = hundred_events(&poison);
             world.config = world.config.with_max_batch_size(30);
-            let (handler, sink) = (Picky::new(failure), Sink::new(SinkState::Up));
-            let a = start(&world, &handler, &sink, quick()).await;
-            checkpoint_at(&world, 99).await;
-            let moved: Vec<_> = sink.letters().into_iter().map(|(number, ..)| number).collect();
-            assert_eq!(moved, poison, "{failure:?}");
+            let (handler, sink) = (Picky::new(failure), Sink::default());
+            let a = start(&world, handler.clone(), &sink, quick()).await;
+            wait_for_checkpoint(&world, 99).await;
+            assert_eq!(sink.numbers(), poison, "{failure:?}");
             assert_eq!(handler.distinct().len(), 96);
             a.shut_down().await.unwrap();
         }
@@ -264,26 +177,26 @@ mod a_poison_event {
 
     #[tokio::test(start_paused = true)]
     async fn that_is_not_named_stays_without_isolation() {
-        let (world, handler, sink) = (poisoned(&[37]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
-        let a = start(&world, &handler, &sink, quick().with_isolation(false)).await;
+        let (world, handler, sink) = (hundred_events(&[37]), Picky::new(Failure::Unnamed), Sink::default());
+        let a = start(&world, handler.clone(), &sink, quick().with_isolation(false)).await;
         wait_for("many attempts", || handler.poisoned.lock().unwrap().len() > 10).await;
         assert_eq!(sink.letters(), []);
         assert_eq!(world.checkpoint().await, Some(36));
         a.shut_down().await.unwrap();
 
         let named = Picky::new(Failure::Named);
-        let b = start(&world, &named, &sink, quick().with_isolation(false)).await;
-        checkpoint_at(&world, 99).await;
+        let b = start(&world, named.clone(), &sink, quick().with_isolation(false)).await;
+        wait_for_checkpoint(&world, 99).await;
         assert_eq!(sink.letters(), [(37, 3, "poisoned".to_owned())]);
         b.shut_down().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]
     async fn is_tried_for_the_minimum_time() {
-        let (world, handler, sink) = (poisoned(&[37]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
+        let (world, handler, sink) = (hundred_events(&[37]), Picky::new(Failure::Unnamed), Sink::default());
         let began = Instant::now();
         let policy = DeadLetterPolicy::default();
-        let a = start(&world, &handler, &sink, policy.clone()).await;
+        let a = start(&world, handler.clone(), &sink, policy.clone()).await;
         wait_for("the letter", || !sink.letters().is_empty()).await;
         let took = began.elapsed();
         assert!(took >= policy.min_failing_time && took < policy.min_failing_time + 60 * SECOND, "{took:?}");
@@ -293,10 +206,10 @@ mod a_poison_event {
 
     #[tokio::test(start_paused = true)]
     async fn counts_failures_of_the_handler_only() {
-        let (world, handler, sink) = (poisoned(&[37]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
+        let (world, handler, sink) = (hundred_events(&[37]), Picky::new(Failure::Unnamed), Sink::default());
         handler.failing_starts.store(10, Ordering::Relaxed);
-        let a = start(&world, &handler, &sink, quick()).await;
-        checkpoint_at(&world, 99).await;
+        let a = start(&world, handler.clone(), &sink, quick()).await;
+        wait_for_checkpoint(&world, 99).await;
         assert_eq!(sink.letters(), [(37, 3, "poisoned".to_owned())]);
         a.shut_down().await.unwrap();
     }
@@ -307,21 +220,21 @@ mod batches {
 
     #[tokio::test(start_paused = true)]
     async fn without_poison_are_unchanged() {
-        let (world, handler, sink) = (poisoned(&[]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
-        let a = start(&world, &handler, &sink, quick()).await;
-        checkpoint_at(&world, 99).await;
+        let (world, handler, sink) = (hundred_events(&[]), Picky::new(Failure::Unnamed), Sink::default());
+        let a = start(&world, handler.clone(), &sink, quick()).await;
+        wait_for_checkpoint(&world, 99).await;
         assert_eq!(handler.calls.load(Ordering::Relaxed), 1);
         assert_eq!(a.status().dead_letters, 0);
         a.shut_down().await.unwrap();
     }
 
-    /// After the first attempt the checkpoint is at 69. The handler gets the 30 events from there together, in calls of 3,
-    /// and of 1, and then event 70 alone two more times.
+    /// After the first attempt the checkpoint is at 69. The handler gets the 30 events from there together, in calls of
+    /// 3, and of 1, and then event 70 alone two more times.
     #[tokio::test(start_paused = true)]
     async fn are_narrowed_down_to_the_event() {
-        let (world, handler, sink) = (poisoned(&[70]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
-        let a = start(&world, &handler, &sink, quick()).await;
-        checkpoint_at(&world, 99).await;
+        let (world, handler, sink) = (hundred_events(&[70]), Picky::new(Failure::Unnamed), Sink::default());
+        let a = start(&world, handler.clone(), &sink, quick()).await;
+        wait_for_checkpoint(&world, 99).await;
         assert_eq!(*handler.poisoned.lock().unwrap(), [1, 1, 2, 3, 2, 3]);
         assert_eq!(handler.calls.load(Ordering::Relaxed), 6 + 1, "and once with the events after it");
         a.shut_down().await.unwrap();
@@ -329,7 +242,7 @@ mod batches {
 
     #[tokio::test(start_paused = true)]
     async fn with_a_permanent_error_are_attempted_once() {
-        let (world, sink, calls) = (poisoned(&[3, 4, 50]), Sink::new(SinkState::Up), Arc::new(AtomicUsize::new(0)));
+        let (world, sink, calls) = (hundred_events(&[3, 4, 50]), Sink::default(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&calls);
         let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
             let calls = Arc::clone(&counted);
@@ -344,10 +257,9 @@ mod batches {
                 Ok(())
             }
         });
-        let handler = handler.with_dead_letters(sink.clone(), DeadLetterPolicy::default());
         let began = Instant::now();
-        let a = world.start_with("a", world.hub.source(), handler).await;
-        checkpoint_at(&world, 99).await;
+        let a = start(&world, handler, &sink, DeadLetterPolicy::default()).await;
+        wait_for_checkpoint(&world, 99).await;
         assert!(began.elapsed() < 10 * SECOND, "{:?}", began.elapsed());
         let moved: Vec<_> = sink.letters().into_iter().map(|(number, attempts, _)| (number, attempts)).collect();
         assert_eq!((moved, calls.load(Ordering::Relaxed)), (vec![(3, 1), (4, 1), (50, 1)], 3));
@@ -361,14 +273,14 @@ mod an_outage {
     #[tokio::test(start_paused = true)]
     async fn shorter_than_the_minimum_time_moves_nothing() {
         for failure in [Failure::Unnamed, Failure::Tracked] {
-            let (world, handler, sink) = (poisoned(&[]), Picky::new(failure), Sink::new(SinkState::Up));
+            let (world, handler, sink) = (hundred_events(&[]), Picky::new(failure), Sink::default());
             handler.down.store(true, Ordering::Relaxed);
             let policy = quick().with_min_failing_time(600 * SECOND);
-            let a = start(&world, &handler, &sink, policy).await;
+            let a = start(&world, handler.clone(), &sink, policy).await;
             sleep(550 * SECOND).await;
-            assert!(failures(&a) > 15, "{}", failures(&a));
+            assert!(a.status().failures > 15, "{:?}", a.status());
             handler.down.store(false, Ordering::Relaxed);
-            checkpoint_at(&world, 99).await;
+            wait_for_checkpoint(&world, 99).await;
             assert_eq!((handler.distinct().len(), sink.letters()), (100, Vec::new()));
             a.shut_down().await.unwrap();
         }
@@ -377,14 +289,14 @@ mod an_outage {
     #[tokio::test(start_paused = true)]
     async fn moves_one_event_in_each_minimum_time() {
         for failure in [Failure::Unnamed, Failure::Tracked] {
-            let (world, handler, sink) = (poisoned(&[]), Picky::new(failure), Sink::new(SinkState::Up));
+            let (world, handler, sink) = (hundred_events(&[]), Picky::new(failure), Sink::default());
             handler.down.store(true, Ordering::Relaxed);
-            let a = start(&world, &handler, &sink, DeadLetterPolicy::default()).await;
+            let a = start(&world, handler.clone(), &sink, DeadLetterPolicy::default()).await;
             sleep(3600 * SECOND).await;
             let moved = sink.letters().len();
             assert!((1..60).contains(&moved), "{failure:?}: {moved}");
             handler.down.store(false, Ordering::Relaxed);
-            checkpoint_at(&world, 99).await;
+            wait_for_checkpoint(&world, 99).await;
             assert_eq!(handler.distinct().len() + sink.letters().len(), 100, "all others are processed");
             a.shut_down().await.unwrap();
         }
@@ -392,9 +304,9 @@ mod an_outage {
 
     #[tokio::test(start_paused = true)]
     async fn moves_nothing_without_isolation() {
-        let (world, handler, sink) = (poisoned(&[]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
+        let (world, handler, sink) = (hundred_events(&[]), Picky::new(Failure::Unnamed), Sink::default());
         handler.down.store(true, Ordering::Relaxed);
-        let a = start(&world, &handler, &sink, quick().with_isolation(false)).await;
+        let a = start(&world, handler.clone(), &sink, quick().with_isolation(false)).await;
         sleep(3600 * SECOND).await;
         assert_eq!((sink.letters(), world.checkpoint().await), (Vec::new(), Some(-1)));
         a.shut_down().await.unwrap();
@@ -413,8 +325,8 @@ mod a_failing_sink {
                 (SinkState::Panics, "the sink panicked"),
             ] {
                 let (log, _guard) = Captured::begin();
-                let (world, handler, sink) = (poisoned(&[37]), Picky::new(failure), Sink::new(state));
-                let a = start(&world, &handler, &sink, quick()).await;
+                let (world, handler, sink) = (hundred_events(&[37]), Picky::new(failure), Sink::new(state));
+                let a = start(&world, handler.clone(), &sink, quick()).await;
                 wait_for("it is asked", || sink.asked.load(Ordering::Relaxed) >= 3).await;
                 let status = a.status();
                 assert_eq!(world.checkpoint().await, Some(36), "{failure:?}: it never passes the event");
@@ -423,7 +335,7 @@ mod a_failing_sink {
                 assert!(text.contains("event 37 was not moved to the dead letters"), "{text}");
                 assert!(text.contains(message), "{text}");
                 sink.set(SinkState::Up);
-                checkpoint_at(&world, 99).await;
+                wait_for_checkpoint(&world, 99).await;
                 assert_eq!(sink.letters().len(), 1, "{failure:?}, {state:?}");
                 assert_eq!(handler.distinct().len(), 99);
                 a.shut_down().await.unwrap();
@@ -437,17 +349,17 @@ mod a_failing_sink {
         for (failure, processed) in
             [(Failure::Unnamed, 37), (Failure::Named, 37), (Failure::Tracked, 99), (Failure::Panic, 37)]
         {
-            let mut world = poisoned(&[37]);
+            let mut world = hundred_events(&[37]);
             world.config = world.config.with_handler_timeout(500 * SECOND);
             let (handler, sink) = (Picky::new(failure), Sink::new(SinkState::Hangs));
-            let a = start(&world, &handler, &sink, quick()).await;
+            let a = start(&world, handler.clone(), &sink, quick()).await;
             wait_for("it is asked", || sink.asked.load(Ordering::Relaxed) == 1).await;
             sleep(60 * SECOND).await;
             assert_eq!((world.checkpoint().await, handler.distinct().len()), (Some(36), processed), "{failure:?}");
             sink.set(SinkState::Up);
             a.crash().await;
-            let b = start(&world, &handler, &sink, quick()).await;
-            checkpoint_at(&world, 99).await;
+            let b = start(&world, handler.clone(), &sink, quick()).await;
+            wait_for_checkpoint(&world, 99).await;
             assert_eq!(sink.letters().len(), 1, "{failure:?}");
             assert_eq!(sink.letters()[0].1, 3, "the new owner counts from the beginning");
             b.shut_down().await.unwrap();
@@ -457,13 +369,13 @@ mod a_failing_sink {
     #[tokio::test(start_paused = true)]
     async fn holds_the_position_of_the_application_back() {
         for failure in [Failure::Unnamed, Failure::Panic, Failure::Named] {
-            let (world, handler, sink) = (poisoned(&[37]), Picky::new(failure), Sink::new(SinkState::Down));
+            let (world, handler, sink) = (hundred_events(&[37]), Picky::new(failure), Sink::new(SinkState::Down));
             handler.position.store(20, Ordering::Relaxed);
-            let a = start(&world, &handler, &sink, quick()).await;
+            let a = start(&world, handler.clone(), &sink, quick()).await;
             wait_for("it is asked", || sink.asked.load(Ordering::Relaxed) >= 3).await;
             assert_eq!(handler.position.load(Ordering::Relaxed), 36, "{failure:?}");
             sink.set(SinkState::Up);
-            checkpoint_at(&world, 99).await;
+            wait_for_checkpoint(&world, 99).await;
             assert_eq!((sink.letters().len(), handler.position.load(Ordering::Relaxed)), (1, 99), "{failure:?}");
             assert_eq!(handler.distinct().len(), 78);
             a.shut_down().await.unwrap();
@@ -477,11 +389,11 @@ mod the_checkpoint {
     /// The last event is poison. Without an advance over it, a restart would deliver it again.
     #[tokio::test(start_paused = true)]
     async fn advances_over_the_last_event() {
-        let (world, handler, sink) = (poisoned(&[99]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Up));
-        let a = start(&world, &handler, &sink, quick()).await;
-        checkpoint_at(&world, 99).await;
+        let (world, handler, sink) = (hundred_events(&[99]), Picky::new(Failure::Unnamed), Sink::default());
+        let a = start(&world, handler.clone(), &sink, quick()).await;
+        wait_for_checkpoint(&world, 99).await;
         a.shut_down().await.unwrap();
-        let b = start(&world, &handler, &sink, quick()).await;
+        let b = start(&world, handler.clone(), &sink, quick()).await;
         b.wait_until_all_idle(1).await;
         assert_eq!((sink.letters().len(), handler.distinct().len()), (1, 99));
         b.shut_down().await.unwrap();
@@ -490,15 +402,14 @@ mod the_checkpoint {
     /// A handler that collects events in memory, and checkpoints when they are durable.
     #[tokio::test(start_paused = true)]
     async fn never_passes_an_event_that_it_does_not_cover() {
-        let (world, sink) = (poisoned(&[37]), Sink::new(SinkState::Up));
+        let (world, sink) = (hundred_events(&[37]), Sink::default());
         let handler = handler_fn(|events: Vec<MemoryEvent>, _: PartitionContext| async move {
             if events.iter().any(|event| &*event.body == "poison") {
                 return Err("poisoned".into());
             }
             Ok(())
         });
-        let handler = handler.with_dead_letters(sink.clone(), quick());
-        let a = world.start_with("a", world.hub.source(), handler).await;
+        let a = start(&world, handler, &sink, quick()).await;
         wait_for("the letter", || sink.letters().len() == 1).await;
         sleep(60 * SECOND).await;
         a.shut_down().await.unwrap();
@@ -512,15 +423,15 @@ mod an_owner_that_stops {
     /// It cannot read the ownership record, so another instance may own the partition.
     #[tokio::test(start_paused = true)]
     async fn moves_nothing_while_the_storage_is_down() {
-        let (world, handler, sink) = (poisoned(&[37]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Down));
-        let a = start(&world, &handler, &sink, quick()).await;
+        let (world, handler, sink) = (hundred_events(&[37]), Picky::new(Failure::Unnamed), Sink::new(SinkState::Down));
+        let a = start(&world, handler.clone(), &sink, quick()).await;
         wait_for("attempts", || sink.asked.load(Ordering::Relaxed) >= 2).await;
         world.faulty.set_plan(FaultPlan::default().with(1.0, Fault::Unreachable));
         sink.set(SinkState::Up);
         sleep(40 * SECOND).await;
         assert_eq!(sink.letters(), []);
         world.faulty.set_plan(FaultPlan::default());
-        checkpoint_at(&world, 99).await;
+        wait_for_checkpoint(&world, 99).await;
         assert_eq!(sink.letters().len(), 1);
         a.shut_down().await.unwrap();
     }
@@ -541,9 +452,8 @@ mod an_owner_that_stops {
 
         let world = World::new(1);
         world.hub.publish(0, "one");
-        let (sink, calls) = (Sink::new(SinkState::Up), Arc::default());
-        let handler = Waiting(Arc::clone(&calls)).with_dead_letters(sink.clone(), quick());
-        let a = world.start_with("a", world.hub.source(), handler).await;
+        let (sink, calls) = (Sink::default(), Arc::default());
+        let a = start(&world, Waiting(Arc::clone(&calls)), &sink, quick()).await;
         wait_for("the last attempt", || calls.load(Ordering::Relaxed) == 3).await;
         a.shut_down().await.unwrap();
         assert_eq!((sink.letters(), world.checkpoint().await), (Vec::new(), Some(-1)));
@@ -592,6 +502,29 @@ async fn a_loss_found_by_a_dead_letter_is_no_failure() {
     a.crash().await;
 }
 
+/// Loses the partition in `started`, before the event is moved, and does not know it.
+#[tokio::test(start_paused = true)]
+async fn a_displaced_owner_moves_nothing() {
+    struct Displaced(World, AtomicUsize);
+    impl Handler<MemoryEvent> for Displaced {
+        async fn started(&self, _: PartitionContext) {
+            if self.1.fetch_add(1, Ordering::Relaxed) == 3 {
+                self.0.give_to("another").await;
+            }
+        }
+        async fn handle(&self, _: Vec<MemoryEvent>, _: PartitionContext) -> Result<(), HandlerError> {
+            Err("poisoned".into())
+        }
+    }
+    let (world, sink) = (poisoned(1, &[0]), Sink::default());
+    let handler = Displaced(world.clone(), AtomicUsize::new(0));
+    let a = start(&world, handler, &sink, quick()).await;
+    sleep(60 * SECOND).await;
+    assert_eq!(world.owners().await["0"], "another");
+    assert_eq!(sink.numbers(), [0_i64; 0]);
+    a.shut_down().await.unwrap();
+}
+
 /// Never returns after the handler that it wraps.
 #[derive(Debug)]
 struct HangsAfter<H>(H);
@@ -599,7 +532,7 @@ struct HangsAfter<H>(H);
 impl<H: Handler<MemoryEvent>> Handler<MemoryEvent> for HangsAfter<H> {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.handle(events, context).await?;
-        std::future::pending().await
+        pending().await
     }
 }
 

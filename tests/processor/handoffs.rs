@@ -4,21 +4,24 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOwner, Snapshot};
-use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::processor::{CheckpointPolicy, ReleaseReason, StopReason};
+use eventhubs_checkpoint::processor::{
+    CheckpointPolicy, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, ReleaseReason, StopReason,
+};
+use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
 use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
 use eventhubs_checkpoint::testing::Overwrite;
-use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
+use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::sync::broadcast::Receiver;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ownership_log::{OwnershipLog, owner_of_all, publish, record, repeated, requesting_instance};
-use crate::world::{TIMEOUT, World};
-
-const SECOND: Duration = Duration::from_secs(1);
-
-const OWNERSHIP: &str = "/ownership/";
-const CHECKPOINT: &str = "/checkpoint/";
+use crate::support::handlers::owner_of_all;
+use crate::support::ownership_log::{OwnershipLog, requesting_instance};
+use crate::support::{
+    CHECKPOINT, OWNERSHIP, SECOND, blob_name, greedy, isolated, limited_store, publish_to_each, record, remove_record,
+    repeated, write_faults, write_record,
+};
+use crate::world::{Instance, Recorder, TIMEOUT, World};
 
 /// Returns the cause of the next move that may cause duplicates.
 async fn duplicate_cause(mut events: Receiver<OwnershipEvent>) -> DuplicateCause {
@@ -111,7 +114,7 @@ async fn a_drain_may_take_longer_than_a_lease() {
     world.config.balancer.load_balancing_interval = 5 * SECOND;
     let a = owner_of_all(&world, 2, 50 * SECOND).await;
     let mut log_a = OwnershipLog::of(&a);
-    publish(&world, 2, "before");
+    publish_to_each(&world, 2, "before");
     let (b, _) = requesting_instance(&world).await;
     let mut log_b = OwnershipLog::of(&b);
     let requested_at = Instant::now();
@@ -151,14 +154,27 @@ async fn the_snapshot_shows_the_next_owner_during_a_handoff() {
     b.shut_down().await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stop_says_why_the_partition_is_released() {
+    let world = World::new(2);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(2).await;
+    let b = world.start("b").await;
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::HandedOver }));
+    a.wait_until_it_holds(1).await;
+    world.log.stops.lock().unwrap().clear();
+    assert!(a.handle.release(&a.status().partition, SECOND));
+    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
+    a.shut_down().await.unwrap();
+    b.shut_down().await.unwrap();
+}
+
 /// Such a record contains neither the incarnation of its owner nor the support of handoffs.
 #[tokio::test(start_paused = true)]
 async fn a_foreign_owner_is_stolen_from_without_a_request() {
     let world = World::new(2);
-    let python = Metadata::from([("ownerid", "python")]);
-    for partition in 0..2 {
-        let name = format!("ns.servicebus.windows.net/hub/$default/ownership/{partition}");
-        world.container.overwrite(&name, &python).await.unwrap();
+    for name in ["ownership/0", "ownership/1"] {
+        write_record(&world, name, &[("ownerid", "python")]).await;
     }
     let mut b = world.start("b").await;
     let mut log_b = OwnershipLog::of(&b);
@@ -170,10 +186,10 @@ async fn a_foreign_owner_is_stolen_from_without_a_request() {
 #[tokio::test(start_paused = true)]
 async fn two_instances_request_the_same_partition() {
     let world = World::new(4);
-    let isolated = World { faulty: FaultyContainer::new(world.container.clone(), 3), ..world.clone() };
+    let isolated = isolated(&world);
     let a = owner_of_all(&isolated, 4, Duration::from_secs(3)).await;
     let mut log_a = OwnershipLog::of(&a);
-    publish(&world, 4, "before");
+    publish_to_each(&world, 4, "before");
     // Both instances have listed before the first request is written, and choose the same partition because they have
     // the same seed.
     let slow = Fault::Latency(Duration::from_secs(1));
@@ -185,7 +201,7 @@ async fn two_instances_request_the_same_partition() {
     let requests: Vec<_> = world.faulty.trace().into_iter().map(|injected| injected.name).collect();
     assert_eq!(requests[0], requests[1], "choose another seed: they requested different partitions");
     sleep(Duration::from_secs(60)).await;
-    publish(&world, 4, "after");
+    publish_to_each(&world, 4, "after");
     assert_eq!((a.held(), b.held(), c.held()), (2, 1, 1));
     for reported in [&mut log_b, &mut log_c] {
         assert_eq!(reported.take(), ["requested from a", "claimed: HandedOver"]);
@@ -210,36 +226,20 @@ async fn an_erased_request_is_repeated() {
     let world = World::new(2);
     let a = owner_of_all(&world, 2, Duration::ZERO).await;
     let mut log_a = OwnershipLog::of(&a);
-    publish(&world, 2, "before");
+    publish_to_each(&world, 2, "before");
     let (b, requested) = requesting_instance(&world).await;
     let mut log_b = OwnershipLog::of(&b);
     let name = format!("ownership/{requested}");
     let mut without_request = record(&world, &name).await.unwrap();
     assert_eq!(without_request.remove("ehchandoffto").as_deref(), Some("b"));
-    let full_name = format!("ns.servicebus.windows.net/hub/$default/{name}");
-    world.container.overwrite(&full_name, &without_request).await.unwrap();
+    world.container.overwrite(&blob_name(&name), &without_request).await.unwrap();
     log_b.wait_for("claimed: HandedOver").await;
     assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released"]);
     assert_eq!(log_b.take(), ["claimed: HandedOver"]);
-    publish(&world, 2, "after");
+    publish_to_each(&world, 2, "after");
     assert_eq!(repeated(&world, 2, &["before", "after"]).await, [""; 0]);
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
-}
-
-/// Every fault of a write, except a concurrent write of another owner.
-pub fn write_faults() -> [Fault; 9] {
-    [
-        Fault::Latency(2 * SECOND),
-        Fault::Unreachable,
-        Fault::RequestLost,
-        Fault::ResponseLost,
-        Fault::AppliedLate(30 * SECOND),
-        Fault::Hang,
-        Fault::Conflict,
-        Fault::Throttled { retry_after: None },
-        Fault::Throttled { retry_after: Some(SECOND) },
-    ]
 }
 
 /// The request, the acknowledgement, renewals, the release and the claim; the last checkpoint and the adoption: one at
@@ -257,7 +257,7 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
         let mut a = owner_of_all(&world, 2, SECOND).await;
         let (mut log_a, case) = (OwnershipLog::of(&a), format!("{name} {turn} {fault:?}"));
         a.wait_until_all_idle(2).await;
-        publish(&world, 2, "before");
+        publish_to_each(&world, 2, "before");
         for _ in 0..turn {
             world.faulty.inject_on(written.clone(), Fault::Latency(Duration::ZERO));
         }
@@ -266,7 +266,7 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
         let mut log_b = OwnershipLog::of(&b);
         b.wait_until_it_holds(1).await;
         a.wait_until_it_holds(1).await;
-        publish(&world, 2, "after");
+        publish_to_each(&world, 2, "after");
         assert_eq!(repeated(&world, 2, &["before", "after"]).await, [""; 0], "{case}");
         assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released"], "{case}");
         assert_eq!(log_b.take(), ["requested from a", "claimed: HandedOver"], "{case}");
@@ -278,17 +278,382 @@ async fn one_failing_write_in_a_handoff_repeats_nothing() {
     }
 }
 
+/// Waits until `count` partitions are stopping.
+async fn wait_until_stopping(instance: &Instance, count: usize) {
+    let stopping = || instance.handle.partitions().iter().filter(|of| of.state == PartitionState::Stopping).count();
+    let waiting = async {
+        while stopping() < count {
+            sleep(SECOND / 100).await;
+        }
+    };
+    timeout(600 * SECOND, waiting).await.expect("the partitions never stop");
+}
+
+/// The partition did not stop because of the handoff, but it has stopped.
 #[tokio::test(start_paused = true)]
-async fn a_stop_says_why_the_partition_is_released() {
-    let world = World::new(2);
-    let mut a = world.start("a").await;
-    a.wait_until_it_holds(2).await;
-    let b = world.start("b").await;
-    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::HandedOver }));
+async fn a_handoff_requested_while_an_old_epoch_stops() {
+    let mut world = World::new(2);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_interval(5 * SECOND));
+    let mut a = owner_of_all(&world, 2, 14 * SECOND).await;
+    let store = world.store("b").await;
+    let mut b = world.start_on(store.clone(), world.hub.source(), world.recorder("b"));
     a.wait_until_it_holds(1).await;
-    world.log.stops.lock().unwrap().clear();
-    assert!(a.handle.release(&a.status().partition, SECOND));
-    assert!(matches!(world.first_stop().await, StopReason::Released { reason: ReleaseReason::Requested }));
+    b.wait_until_it_holds(1).await;
+    a.wait_until_all_idle(1).await;
+    let partition = a.status().partition;
+    let mut log_a = OwnershipLog::of(&a);
+    // The next renewal writes the record again and starts a new epoch.
+    remove_record(&world, &format!("ownership/{partition}")).await;
+    wait_until_stopping(&a, 1).await;
+    let began = Instant::now();
+    let seen = store.list_ownerships().await.unwrap().records;
+    let seen = seen.into_iter().find(|seen| seen.partition == partition).unwrap();
+    assert!(matches!(store.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
+    log_a.wait_for("releasing: HandedOver").await;
+    assert!(began.elapsed() < 14 * SECOND, "{:?}", began.elapsed());
+    log_a.wait_for("released").await;
+    assert!(began.elapsed() <= 15 * SECOND, "{:?}", began.elapsed());
+    assert!(!log_a.take().iter().any(|reported| reported.contains("duplicates")));
     a.shut_down().await.unwrap();
     b.shut_down().await.unwrap();
+}
+
+/// Fails at "work" when the partition stops, and at "poison" immediately.
+struct FailsAtTheEnd(Recorder);
+
+impl Handler<MemoryEvent> for FailsAtTheEnd {
+    async fn started(&self, context: PartitionContext) {
+        self.0.started(context).await;
+    }
+
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        let (work, poison) = (&*events[0].body == "work", &*events[0].body == "poison");
+        self.0.handle(events, context.clone()).await?;
+        if work {
+            context.stopping().await;
+        }
+        if work || poison { Err("failed on request".into()) } else { Ok(()) }
+    }
+}
+
+/// A part of the batch may have been processed, although the handler was not cancelled.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_failed_before_a_handoff_may_repeat() {
+    for body in ["work", "poison", "good"] {
+        let mut world = World::new(2);
+        world.checkpoint = body == "good";
+        let mut a = world.start_with("a", world.hub.source(), FailsAtTheEnd(world.recorder("a"))).await;
+        a.wait_until_it_holds(2).await;
+        a.wait_until_all_idle(2).await;
+        for partition in 0..2 {
+            world.hub.publish(partition, body);
+        }
+        // By then, the delays between restarts are long.
+        sleep(120 * SECOND).await;
+        let mut log_a = OwnershipLog::of(&a);
+        let (b, _) = requesting_instance(&world).await;
+        log_a.wait_for("released").await;
+        let reported = log_a.take().iter().any(|reported| reported == "duplicates: CheckpointNotWritten");
+        assert_eq!(reported, body != "good", "{body}");
+        a.crash().await;
+        b.crash().await;
+    }
+}
+
+/// All partitions wait for one request that hangs.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_hangs_delays_no_release() {
+    let world = greedy(4);
+    let mut a = world.start_on(limited_store(&world, "a", 1).await, world.hub.source(), world.recorder("a"));
+    a.wait_until_it_holds(4).await;
+    a.wait_until_all_idle(4).await;
+    let mut log_a = OwnershipLog::of(&a);
+    let writes = Target::from(BlobOperation::Write).named(CHECKPOINT);
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Hang));
+    publish_to_each(&world, 4, "x");
+    let (b, _) = requesting_instance(&world).await;
+    log_a.wait_for("releasing: HandedOver").await;
+    let began = Instant::now();
+    log_a.wait_for("duplicates: CheckpointNotWritten").await;
+    log_a.wait_for("released").await;
+    // Twice the drain timeout of 15 s, the closing of the link, and four requests.
+    assert!(began.elapsed() < 52 * SECOND, "{:?}", began.elapsed());
+    a.crash().await;
+    b.crash().await;
+}
+
+/// The handler fails and stops slowly. Meanwhile, the instance receives a handoff request for the partition.
+#[tokio::test(start_paused = true)]
+async fn a_failure_releases_a_partition_in_a_handoff() {
+    let mut world = World::new(2);
+    world.config = world.config.clone().with_balancer(|balancer| balancer.with_load_balancing_interval(5 * SECOND));
+    world.config =
+        world.config.with_drain_timeout(16 * SECOND).with_on_failure(OnFailure::Release { cooldown: 600 * SECOND });
+    let a = owner_of_all(&world, 2, 15 * SECOND).await;
+    a.wait_until_all_idle(2).await;
+    let mut log_a = OwnershipLog::of(&a);
+    let (b, requested) = requesting_instance(&world).await;
+    world.hub.publish(requested.as_str().parse().unwrap(), "fail");
+    world.log.wait_for("a failure", |log| log.times("fail") == 1).await;
+    log_a.wait_for("released").await;
+    assert_eq!(
+        log_a.take(),
+        ["requested by b", "releasing: HandedOver", "duplicates: CheckpointNotWritten", "released"]
+    );
+    a.crash().await;
+    b.crash().await;
+}
+
+/// Instance `b` has requested half of 32 partitions from `a`. From then on, the storage throttles its requests.
+async fn throttled_while_requesting() -> (World, Instance, World, Instance) {
+    let world = greedy(32);
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(32).await;
+    let isolated = isolated(&world);
+    let mut b = isolated.start("b").await;
+    b.wait_until("16 requests", |snapshot| snapshot.requested_handoffs.len() == 16).await;
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Throttled { retry_after: None }));
+    (world, a, isolated, b)
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_checks_back_off_while_throttled() {
+    let (_world, a, isolated, b) = throttled_while_requesting().await;
+    sleep(120 * SECOND).await;
+    let before = isolated.faulty.trace().len();
+    sleep(600 * SECOND).await;
+    let refused = isolated.faulty.trace().len() - before;
+    isolated.faulty.set_plan(FaultPlan::always(Fault::Latency(SECOND / 1000)));
+    sleep(120 * SECOND).await;
+    let before = isolated.faulty.trace().len();
+    sleep(600 * SECOND).await;
+    let normal = isolated.faulty.trace().len() - before;
+    assert_eq!((a.held(), b.held()), (16, 16));
+    assert!(refused <= normal, "{refused} requests in ten minutes while throttled, {normal} otherwise");
+}
+
+/// The partitions were handed over, and claimed again by `a` when `b` did not claim them. `b` must request them again.
+#[tokio::test(start_paused = true)]
+async fn handoffs_are_requested_again_after_an_outage() {
+    let (world, mut a, isolated, mut b) = throttled_while_requesting().await;
+    sleep(300 * SECOND).await;
+    a.wait_until_it_holds(32).await;
+    let (mut log_a, mut log_b) = (OwnershipLog::of(&a), OwnershipLog::of(&b));
+    isolated.faulty.set_plan(FaultPlan::default());
+    b.wait_until_it_holds(16).await;
+    sleep(120 * SECOND).await;
+    let reported = [log_a.take(), log_b.take()].concat();
+    let unplanned = reported.iter().filter(|reported| reported.contains("Stolen") || reported.contains("duplicates"));
+    assert_eq!(unplanned.count(), 0, "{reported:?}");
+    assert_eq!((a.held(), b.held(), world.log.contiguity.violations()), (16, 16, vec![]));
+}
+
+/// The owner or the requesting instance crashes or ends before the partition has moved.
+mod cut_short {
+    use super::*;
+
+    /// A lease with its grace period, whole seconds of the server, the cycle at its end, and the claim of another
+    /// partition.
+    const EXPIRED_WITHIN: Duration = Duration::from_secs(60 + 2 + 1 + 2 + 2);
+
+    /// An interval and its jitter.
+    const MAX_CYCLE: Duration = Duration::from_secs(10 + 1);
+
+    /// How long the heartbeat of a crashed instance counts, and a cycle of the instance that takes its share.
+    const REMOVED_WITHIN: Duration = Duration::from_secs(60 + 2 + 10 + 1);
+
+    #[tokio::test(start_paused = true)]
+    async fn the_owner_acknowledges_and_crashes() {
+        let world = World::new(2);
+        let a = owner_of_all(&world, 2, 10 * SECOND).await;
+        let mut log_a = OwnershipLog::of(&a);
+        publish_to_each(&world, 2, "before");
+        let (mut b, requested) = requesting_instance(&world).await;
+        let mut log_b = OwnershipLog::of(&b);
+        log_a.wait_for("releasing: HandedOver").await;
+        sleep(SECOND).await;
+        assert_eq!(&record(&world, &format!("ownership/{requested}")).await.unwrap()["ehcdraining"], "1");
+        a.crash().await;
+        let crashed_at = Instant::now();
+        publish_to_each(&world, 2, "after");
+        b.wait_until_it_holds(2).await;
+        assert!(crashed_at.elapsed() <= EXPIRED_WITHIN, "{:?}", crashed_at.elapsed());
+        assert_eq!(log_b.take(), ["claimed: Expired(a)", "claimed: Expired(a)"]);
+        repeated(&world, 2, &["before", "after"]).await;
+        b.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_owner_acknowledges_and_loses_the_storage() {
+        let world = World::new(2);
+        let isolated = isolated(&world);
+        let mut a = owner_of_all(&isolated, 2, 7 * SECOND).await;
+        let mut log_a = OwnershipLog::of(&a);
+        let (b, requested) = requesting_instance(&world).await;
+        let mut log_b = OwnershipLog::of(&b);
+        log_a.wait_for("releasing: HandedOver").await;
+        sleep(SECOND).await;
+        isolated.faulty.set_plan(FaultPlan::always(Fault::Hang));
+        publish_to_each(&world, 2, "meanwhile");
+        let isolated_at = Instant::now();
+        log_b.wait_for("claimed: Expired(a)").await;
+        assert!(isolated_at.elapsed() <= EXPIRED_WITHIN, "{:?}", isolated_at.elapsed());
+        isolated.faulty.set_plan(FaultPlan::default());
+        a.wait_until("the loss is detected", |snapshot| snapshot.other_owner(&requested).is_some()).await;
+        repeated(&world, 2, &["meanwhile"]).await;
+        sleep(120 * SECOND).await;
+        assert_eq!((a.held(), b.held()), (1, 1));
+        // The release is repeated until `a` detects that it no longer owns the partition.
+        assert_eq!(log_a.take()[..3], ["requested by b", "releasing: HandedOver", "lost to Some(b)"]);
+        assert_eq!(log_b.take()[0], "claimed: Expired(a)");
+        a.shut_down().await.unwrap();
+        b.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_owner_crashes_before_it_acknowledges() {
+        let world = World::new(2);
+        let a = owner_of_all(&world, 2, Duration::ZERO).await;
+        publish_to_each(&world, 2, "before");
+        let (mut b, _) = requesting_instance(&world).await;
+        let mut log_b = OwnershipLog::of(&b);
+        a.crash().await;
+        publish_to_each(&world, 2, "after");
+        b.wait_until_it_holds(2).await;
+        assert_eq!(log_b.take(), ["duplicates: NotAcknowledged", "claimed: Stolen(a)", "claimed: Expired(a)"]);
+        repeated(&world, 2, &["before", "after"]).await;
+        b.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_requesting_instance_crashes() {
+        let world = World::new(2);
+        let mut a = owner_of_all(&world, 2, SECOND).await;
+        let mut log_a = OwnershipLog::of(&a);
+        publish_to_each(&world, 2, "before");
+        let (b, _) = requesting_instance(&world).await;
+        b.crash().await;
+        log_a.wait_for("released").await;
+        let released_at = Instant::now();
+        publish_to_each(&world, 2, "meanwhile");
+        a.wait_until_it_holds(2).await;
+        assert!(released_at.elapsed() <= REMOVED_WITHIN, "{:?}", released_at.elapsed());
+        assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released", "claimed: Released"]);
+        assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0]);
+        a.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_of_a_removed_instance_is_deleted() {
+        let world = World::new(1);
+        let mut a = owner_of_all(&world, 1, Duration::ZERO).await;
+        let mut log_a = OwnershipLog::of(&a);
+        sleep(300 * SECOND).await;
+        let cycles = a.snapshots.borrow().cycles;
+        a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles).await;
+        // Before the next cycle, which starts after 27 s at the earliest: a renewal that reads the request would not
+        // know that its instance has crashed.
+        sleep(SECOND.mul_f64(26.9)).await;
+        let ghost = world.store("ghost").await;
+        let seen = ghost.list_ownerships().await.unwrap().records.remove(0);
+        assert!(matches!(ghost.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
+        for _ in 0..60 {
+            publish_to_each(&world, 1, "meanwhile");
+            sleep(SECOND).await;
+        }
+        assert!(!record(&world, "ownership/0").await.unwrap().contains_key("ehchandoffto"));
+        assert_eq!((log_a.take(), world.log.times("meanwhile 0")), (Vec::new(), 60));
+        a.shut_down().await.unwrap();
+    }
+
+    /// The requesting instance has left the group, and the owner detects that in its next cycle.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_ends_before_it_is_read() {
+        let world = World::new(2);
+        let mut a = owner_of_all(&world, 2, Duration::ZERO).await;
+        let mut log_a = OwnershipLog::of(&a);
+        let (b, requested) = requesting_instance(&world).await;
+        assert!(log_a.take().is_empty(), "choose another seed: the owner read it immediately");
+        b.shut_down().await.unwrap();
+        let record_of = format!("ownership/{requested}");
+        assert_eq!(&record(&world, &record_of).await.unwrap()["ehchandoffto"], "b", "a request cannot be withdrawn");
+        let cycles = a.snapshots.borrow().cycles;
+        a.wait_until("a cycle", |snapshot| snapshot.cycles > cycles + 1).await;
+        sleep(40 * SECOND).await;
+        assert!(!record(&world, &record_of).await.unwrap().contains_key("ehchandoffto"));
+        assert_eq!(log_a.take(), [""; 0]);
+        a.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_requesting_instance_ends_during_the_drain() {
+        let world = World::new(2);
+        let mut a = owner_of_all(&world, 2, 3 * SECOND).await;
+        let mut log_a = OwnershipLog::of(&a);
+        publish_to_each(&world, 2, "before");
+        let (b, _) = requesting_instance(&world).await;
+        log_a.wait_for("releasing: HandedOver").await;
+        assert!(b.shut_down().await.unwrap().is_clean());
+        publish_to_each(&world, 2, "meanwhile");
+        log_a.wait_for("released").await;
+        let released_at = Instant::now();
+        a.wait_until_it_holds(2).await;
+        // It is reserved only for an instance that is alive.
+        assert!(released_at.elapsed() <= MAX_CYCLE, "{:?}", released_at.elapsed());
+        assert_eq!(log_a.take(), ["requested by b", "releasing: HandedOver", "released", "claimed: Released"]);
+        assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0]);
+        a.shut_down().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_owner_shuts_down_during_the_handoff() {
+        for acknowledged in [false, true] {
+            let world = World::new(2);
+            let a = owner_of_all(&world, 2, 3 * SECOND).await;
+            let mut log_a = OwnershipLog::of(&a);
+            publish_to_each(&world, 2, "before");
+            let (mut b, _) = requesting_instance(&world).await;
+            let mut log_b = OwnershipLog::of(&b);
+            if acknowledged {
+                log_a.wait_for("releasing: HandedOver").await;
+            }
+            publish_to_each(&world, 2, "meanwhile");
+            assert!(a.shut_down().await.unwrap().is_clean());
+            b.wait_until_it_holds(2).await;
+            assert_eq!(log_b.take(), ["claimed: HandedOver", "claimed: Released"], "{acknowledged}");
+            let reported = log_a.take();
+            assert_eq!(reported.contains(&"releasing: HandedOver".to_owned()), acknowledged, "{reported:?}");
+            assert_eq!(reported[reported.len() - 2..], ["released", "released"]);
+            assert_eq!(repeated(&world, 2, &["before", "meanwhile"]).await, [""; 0], "{acknowledged}");
+            b.shut_down().await.unwrap();
+        }
+    }
+
+    /// The acknowledgement finds the record deleted and creates it again, which starts a new epoch. That epoch must be
+    /// released, too.
+    #[tokio::test(start_paused = true)]
+    async fn a_record_deleted_during_a_handoff() {
+        let world = World::new(2);
+        let isolated = isolated(&world);
+        let a = owner_of_all(&isolated, 2, 14 * SECOND).await;
+        let mut log_a = OwnershipLog::of(&a);
+        publish_to_each(&world, 2, "before");
+        let (mut b, requested) = requesting_instance(&world).await;
+        let name = format!("ownership/{requested}");
+        let writes = Target::from(BlobOperation::Write).named(&name);
+        isolated.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, Fault::Latency(2 * SECOND)));
+        log_a.wait_for("releasing: HandedOver").await;
+        let stop_requested_at = Instant::now();
+        sleep(SECOND).await;
+        remove_record(&world, &name).await;
+        log_a.wait_for("released").await;
+        assert!(stop_requested_at.elapsed() < 14 * SECOND, "{:?}", stop_requested_at.elapsed());
+        b.wait_until_it_holds(1).await;
+        assert!(stop_requested_at.elapsed() < 14 * SECOND + MAX_CYCLE, "{:?}", stop_requested_at.elapsed());
+        publish_to_each(&world, 2, "after");
+        repeated(&world, 2, &["before", "after"]).await;
+        assert!(!log_a.take().iter().any(|reported| reported.contains("HandlerStillRunning")));
+        a.shut_down().await.unwrap();
+        b.shut_down().await.unwrap();
+    }
 }

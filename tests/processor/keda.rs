@@ -4,27 +4,32 @@
 //!
 //! KEDA's arithmetic is here a second time, independent of the one in `admin`. Every case compares the two.
 
+use std::future::pending;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{HubRanges, KedaLag, KedaRecord, KedaScale, Operator};
+use eventhubs_checkpoint::admin::{
+    HubRanges, KedaLag, KedaReason, KedaRecord, KedaScale, Operator, Reset, ResetOptions, ResetTarget,
+};
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
-use eventhubs_checkpoint::processor::OnInvalidCheckpoint;
+use eventhubs_checkpoint::processor::{OnFailure, OnInvalidCheckpoint, PartitionState};
 use eventhubs_checkpoint::source::{EventSource, StartPosition};
-use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::{GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::testing::EmptiedReport;
-use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Position};
+use futures::StreamExt;
 use tokio::time::sleep;
 
+use crate::support::operator::operator;
+use crate::support::{EMPTIED_REPORTS, record, write_record};
 use crate::world::World;
 
-/// The name that KEDA reads with `checkpointStrategy: blobMetadata`.
-pub const RECORD: &str = "ns.servicebus.windows.net/hub/$default/checkpoint/0";
+/// The record that KEDA reads with `checkpointStrategy: blobMetadata`.
+const RECORD: &str = "checkpoint/0";
 
 /// What KEDA finds at the name of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+enum Found {
     NoBlob,
     Number(i64),
     /// The key or its number is missing.
@@ -32,7 +37,7 @@ pub enum Found {
 }
 
 impl Found {
-    pub fn of(metadata: &Metadata) -> Self {
+    fn of(metadata: &Metadata) -> Self {
         let number = metadata.iter().find(|(key, _)| key.eq_ignore_ascii_case("sequencenumber"));
         number.and_then(|(_, text)| text.parse().ok()).map_or(Self::Unreadable, Self::Number)
     }
@@ -121,8 +126,7 @@ struct Case {
     latest: bool,
     /// The first available event, and the number of the next one.
     holds: (i64, usize),
-    /// Name and metadata.
-    record: Option<(&'static str, &'static [(&'static str, &'static str)])>,
+    record: Option<&'static [(&'static str, &'static str)]>,
     /// What KEDA calculates before the adoption.
     before: Option<i64>,
     /// What it calculates after the adoption and `more` further events.
@@ -142,8 +146,8 @@ impl Case {
         world.hub.report_emptied(report);
         world.hub.publish_many(0, end, "hang");
         world.hub.expire_before(0, first);
-        if let Some((at, metadata)) = record {
-            write(&world, at, metadata).await;
+        if let Some(metadata) = record {
+            write_record(&world, RECORD, metadata).await;
         }
         assert_eq!(lag(&world).await, before, "{name}, before, {report:?}");
         let mut a = world.start("a").await;
@@ -158,24 +162,12 @@ impl Case {
     }
 }
 
-pub async fn write(world: &World, name: &str, metadata: &[(&str, &str)]) {
-    let metadata = metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    world.container.overwrite(name, &metadata).await.unwrap();
-}
-
-pub async fn found(world: &World) -> Found {
-    world.container.get(RECORD).await.map_or(Found::NoBlob, |blob| Found::of(&blob.metadata))
-}
-
-pub async fn operator(world: &World) -> Operator {
-    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let settings = GroupStore::builder(world.container.clone(), group, OwnerId::new("any").unwrap());
-    let config = StoreConfig::default().with_lease_duration(world.expiry);
-    Operator::connect(settings.with_config(config).with_seed(5)).await.unwrap()
+async fn found(world: &World) -> Found {
+    record(world, RECORD).await.map_or(Found::NoBlob, |metadata| Found::of(&metadata))
 }
 
 /// Calculated like KEDA. What an operator shows must be the same.
-pub async fn lag(world: &World) -> Option<i64> {
+async fn lag(world: &World) -> Option<i64> {
     let properties = world.hub.source().partition_properties(&0.into()).await.unwrap();
     let last = properties.last_enqueued().map_or(-1, |last| last.sequence_number);
     let calculated = keda_lag(properties.beginning_sequence_number(), last, found(world).await);
@@ -196,7 +188,7 @@ async fn keda_counts_the_waiting_events_after_an_adoption() {
         Case {
             name: "O8",
             holds: (1000, 2000),
-            record: Some((RECORD, &[("sequencenumber", "500"), ("offset", "5000")])),
+            record: Some(&[("sequencenumber", "500"), ("offset", "5000")]),
             before: Some(1499),
             after: Some(1000),
             ..CASE
@@ -204,7 +196,7 @@ async fn keda_counts_the_waiting_events_after_an_adoption() {
         Case {
             name: "O10",
             holds: (0, 11),
-            record: Some((RECORD, &[("sequencenumber", "50000"), ("offset", "500000")])),
+            record: Some(&[("sequencenumber", "50000"), ("offset", "500000")]),
             before: Some(i64::MAX - 50_000 + 10),
             after: Some(11),
             ..CASE
@@ -212,7 +204,7 @@ async fn keda_counts_the_waiting_events_after_an_adoption() {
         Case {
             name: "O11, if an instance adopts it",
             holds: (0, 11),
-            record: Some((RECORD, &[("sequencenumber", "5000"), ("offset", "50000")])),
+            record: Some(&[("sequencenumber", "5000"), ("offset", "50000")]),
             before: Some(0),
             after: Some(11),
             ..CASE
@@ -223,11 +215,9 @@ async fn keda_counts_the_waiting_events_after_an_adoption() {
     }
 }
 
-const REPORTS: [EmptiedReport; 2] = [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast];
-
 #[tokio::test(start_paused = true)]
 async fn an_emptied_partition_with_a_recorded_start() {
-    for report in REPORTS {
+    for report in EMPTIED_REPORTS {
         Case { name: "O4", holds: (200, 200), before: Some(0), after: Some(0), ..CASE }.check(report).await;
         Case { name: "O4", holds: (200, 200), before: Some(0), more: 1, after: Some(1), ..CASE }.check(report).await;
     }
@@ -240,8 +230,8 @@ async fn a_record_without_a_number_gets_the_last_number() {
     let absent: &[_] = &[("offset", "1230")];
     for metadata in [empty, absent] {
         for (name, first) in [("O12, O13", 100), ("O12, O13, emptied", 124)] {
-            let case = Case { name, holds: (first, 124), record: Some((RECORD, metadata)), ..CASE };
-            for report in REPORTS {
+            let case = Case { name, holds: (first, 124), record: Some(metadata), ..CASE };
+            for report in EMPTIED_REPORTS {
                 Case { after: Some(0), ..case }.check(report).await;
                 Case { more: 3, after: Some(3), ..case }.check(report).await;
             }
@@ -255,7 +245,7 @@ async fn a_number_is_never_guessed() {
     for offset in ["1220", "01230", "1231", "@latest", "lp:1230"] {
         let world = World::new(1);
         world.hub.publish_many(0, 124, "hang");
-        write(&world, RECORD, &[("sequencenumber", ""), ("offset", offset)]).await;
+        write_record(&world, RECORD, &[("sequencenumber", ""), ("offset", offset)]).await;
         let mut a = world.start("a").await;
         a.wait_until_it_holds(1).await;
         sleep(Duration::from_secs(5)).await;
@@ -268,11 +258,11 @@ async fn a_number_is_never_guessed() {
 async fn processing_continues_after_the_same_event() {
     let world = World::new(1);
     world.hub.publish_many(0, 3, "old");
-    write(&world, RECORD, &[("sequencenumber", ""), ("offset", "20"), ("note", "kept")]).await;
+    write_record(&world, RECORD, &[("sequencenumber", ""), ("offset", "20"), ("note", "kept")]).await;
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     a.wait_until_all_idle(1).await;
-    let kept = world.container.get(RECORD).await.unwrap().metadata;
+    let kept = record(&world, RECORD).await.unwrap();
     assert_eq!((&kept["sequencenumber"], &kept["offset"]), ("2", "20"));
     assert_eq!((&kept["note"], &kept["ownerid"]), ("kept", "a"));
     assert_eq!(&kept["ehcupdatedat"], "2026-01-01T00:00:00Z", "when the other SDK wrote it: nothing was processed");
@@ -301,15 +291,15 @@ async fn a_recorded_start_follows_retention() {
         ("recorded, some of it expired", (1500, 2000), pinned, Some(1000), 500),
         ("recorded, nothing expired", (1000, 2000), pinned, Some(1000), 1000),
     ] {
-        let case = Case { name, holds, record: Some((RECORD, metadata)), before, after: Some(after), ..CASE };
-        for report in REPORTS {
+        let case = Case { name, holds, record: Some(metadata), before, after: Some(after), ..CASE };
+        for report in EMPTIED_REPORTS {
             case.check(report).await;
         }
     }
 }
 
-/// The events 5 to 8, and a start at the earliest event. The first write of the checkpoint adopts it, the second
-/// one updates its number.
+/// The events 5 to 8, and a start at the earliest event. The first write of the checkpoint adopts it, the second one
+/// updates its number.
 fn with_expired_events() -> World {
     let world = World::new(1);
     world.hub.publish_many(0, 9, "waits");
@@ -330,7 +320,7 @@ async fn a_failing_update_stops_nothing() {
     ];
     for fault in lost {
         let world = with_expired_events();
-        write(&world, RECORD, EARLIEST).await;
+        write_record(&world, RECORD, EARLIEST).await;
         world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
         world.faulty.inject_on(writing(), fault.clone());
         let mut a = world.start("a").await;
@@ -349,9 +339,8 @@ async fn a_failing_update_stops_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_concurrent_write_is_kept() {
     let world = with_expired_events();
-    write(&world, RECORD, EARLIEST).await;
-    let other = [("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")];
-    let other = other.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    write_record(&world, RECORD, EARLIEST).await;
+    let other = Metadata::from([("sequencenumber", "8"), ("offset", "80"), ("ownerid", "b"), ("note", "kept")]);
     world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
     world.faulty.inject_on(writing(), Fault::ConcurrentWrite(other));
     let mut a = world.start("a").await;
@@ -359,7 +348,7 @@ async fn a_concurrent_write_is_kept() {
     world.log.wait_for("all four", |log| log.times("waits") == 4).await;
     a.wait_for_status("the checkpoint", |status| status.checkpoint == Some(8)).await;
     a.shut_down().await.unwrap();
-    let kept = world.container.get(RECORD).await.unwrap().metadata;
+    let kept = record(&world, RECORD).await.unwrap();
     assert_eq!((&kept["sequencenumber"], &kept["ownerid"], &kept["note"]), ("8", "b", "kept"));
 }
 
@@ -368,7 +357,7 @@ async fn a_concurrent_write_is_kept() {
 async fn nothing_is_reported_as_missed() {
     let mut world = with_expired_events();
     world.config = world.config.with_on_invalid_checkpoint(OnInvalidCheckpoint::Fail);
-    write(&world, RECORD, EARLIEST).await;
+    write_record(&world, RECORD, EARLIEST).await;
     let a = world.start("a").await;
     world.log.wait_for("all four", |log| log.times("waits") == 4).await;
     assert!(a.shut_down().await.unwrap().is_clean());
@@ -380,7 +369,7 @@ async fn a_start_of_another_hub_holds_nothing_back() {
     for (pinned, events) in [("999", 3), ("2", 3), ("1", 3), ("999", 0)] {
         let world = World::new(1);
         world.hub.publish_many(0, events, "waits");
-        write(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
+        write_record(&world, RECORD, &[("sequencenumber", pinned), ("offset", "-1")]).await;
         // The writes of the adoption and of the correction, which is retried.
         world.faulty.inject_on(writing(), Fault::Latency(Duration::ZERO));
         world.faulty.inject_on(writing(), Fault::Conflict);
@@ -393,4 +382,172 @@ async fn a_start_of_another_hub_holds_nothing_back() {
         assert_eq!(world.checkpoint().await, i64::try_from(events).ok(), "recorded at {pinned}");
         assert_eq!(lag(&world).await, Some(0), "recorded at {pinned}");
     }
+}
+
+/// The events 1000 to 1999.
+fn with_thousand_events() -> World {
+    let world = World::new(1);
+    world.hub.publish_many(0, 2000, "waits");
+    world.hub.expire_before(0, 1000);
+    world
+}
+
+/// O3 and O5, as an operator writes them.
+#[tokio::test(start_paused = true)]
+async fn initial_checkpoints_and_resets_count_right() {
+    let targets = [
+        (ResetTarget::Start(StartPosition::Earliest), 1000),
+        (ResetTarget::Start(StartPosition::Latest), 0),
+        (ResetTarget::Start(StartPosition::AfterSequenceNumber(1499)), 500),
+    ];
+    for (target, waiting) in targets {
+        let world = with_thousand_events();
+        let operator = operator(&world).await;
+        let (reset, options) = (Reset::to(target.clone()), ResetOptions::default());
+        operator.plan(&world.hub.source(), &reset).await.unwrap().init(&operator).await;
+        assert_eq!(lag(&world).await, Some(waiting), "initial, {target:?}");
+
+        // O7 and O8: the numbers of other software.
+        for number in ["-1", "500"] {
+            write_record(&world, RECORD, &[("sequencenumber", number), ("offset", "-1")]).await;
+            let plan = operator.plan(&world.hub.source(), &reset).await.unwrap();
+            let outcomes: Vec<_> = plan.execute(&operator, &options, pending()).await.unwrap().collect().await;
+            assert_eq!((outcomes.len(), lag(&world).await), (1, Some(waiting)), "from {number}, {target:?}");
+        }
+    }
+}
+
+/// A group under these names, with a checkpoint that the crate wrote.
+async fn checkpointed(world: &World, group: (&str, &str, &str), case: NameCase) -> Operator {
+    let group = ConsumerGroup::new(group.0, group.1, group.2).unwrap();
+    let owner = OwnerId::new("any").unwrap();
+    let config = StoreConfig::default().with_blob_name_case(case.into());
+    let settings = GroupStore::builder(world.container.clone(), group, owner).with_config(config);
+    let store = settings.clone().with_seed(3).connect().await.unwrap();
+    store.init_checkpoint(&0.into(), &Position::new(3, "30")).await.unwrap();
+    Operator::connect(settings.with_seed(5)).await.unwrap()
+}
+
+/// What KEDA finds if it is configured with these names.
+async fn found_as(world: &World, (namespace, hub, group): (&str, &str, &str)) -> Found {
+    let name = format!("{namespace}/{hub}/{}/checkpoint/0", group.to_lowercase());
+    world.container.get(&name).await.map_or(Found::NoBlob, |blob| Found::of(&blob.metadata))
+}
+
+/// O14 to O16: KEDA converts only the consumer group to lower case.
+#[tokio::test(start_paused = true)]
+async fn names_must_have_the_letter_case_of_the_blobs() {
+    const NAMESPACE: &str = "MyNs.servicebus.windows.net";
+    const LOWER_NAMESPACE: &str = "myns.servicebus.windows.net";
+    for (case, blob_name_case, group, configured, is_found) in [
+        ("O14", NameCase::Lower, "$Default", (NAMESPACE, "My-Hub"), false),
+        ("O14, namespace", NameCase::Lower, "$Default", (LOWER_NAMESPACE, "My-Hub"), false),
+        ("lower", NameCase::Lower, "$Default", (LOWER_NAMESPACE, "my-hub"), true),
+        ("O15", NameCase::Verbatim, "$Default", (NAMESPACE, "My-Hub"), false),
+        ("O15, lower", NameCase::Verbatim, "$Default", (LOWER_NAMESPACE, "my-hub"), false),
+        ("O16", NameCase::Verbatim, "orders-app", (NAMESPACE, "My-Hub"), true),
+    ] {
+        let world = World::new(1);
+        world.hub.publish_many(0, 10, "waits");
+        let operator = checkpointed(&world, (NAMESPACE, "My-Hub", group), blob_name_case).await;
+        let found = found_as(&world, (configured.0, configured.1, group)).await;
+        assert_eq!(found, if is_found { Found::Number(3) } else { Found::NoBlob }, "{case}");
+
+        let poll = operator.read().await.unwrap().keda(&HubRanges::read(&world.hub.source()).await.unwrap());
+        let names = &poll.names;
+        let found = found_as(&world, (&names.namespace, &names.event_hub, &names.consumer_group)).await;
+        assert_eq!(found == Found::Number(3), names.finds_checkpoints, "{case}: {names:?}");
+        let counted = (poll.partitions[0].sequence_number, poll.total);
+        assert_eq!(counted, if names.finds_checkpoints { (Some(3), Some(6)) } else { (None, Some(10)) }, "{case}");
+    }
+}
+
+/// O15, with namespace and event hub in lower case: KEDA reads what a program with lower-case names wrote.
+#[tokio::test(start_paused = true)]
+async fn keda_reads_the_checkpoints_of_the_other_name_case() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 10, "waits");
+    let group = ("ns.servicebus.windows.net", "hub", "$Default");
+    let operator = checkpointed(&world, group, NameCase::Verbatim).await;
+    write_record(&world, RECORD, &[("sequencenumber", "8"), ("offset", "80")]).await;
+    let poll = operator.read().await.unwrap().keda(&HubRanges::read(&world.hub.source()).await.unwrap());
+    assert_eq!((found(&world).await, poll.total), (Found::Number(8), Some(1)));
+    assert!(poll.partitions[0].is_wrong() && !poll.names.finds_checkpoints);
+}
+
+/// O11: the event hub was created again, and no instance runs.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_after_the_end_is_reported() {
+    for (number, counted, why) in
+        [(5000, 0, KedaReason::Stale), (50_000, i64::MAX - 50_000 + 10, KedaReason::WrapAround)]
+    {
+        let world = World::new(1);
+        world.hub.publish_many(0, 11, "waits");
+        write_record(&world, RECORD, &[("sequencenumber", number.to_string().as_str()), ("offset", "x")]).await;
+        assert_eq!(lag(&world).await, Some(counted));
+        let records = operator(&world).await.read().await.unwrap();
+        let poll = records.keda(&HubRanges::read(&world.hub.source()).await.unwrap());
+        let wrong: Vec<_> = poll.wrong().map(|partition| partition.count.why).collect();
+        assert_eq!(wrong, [why]);
+    }
+}
+
+/// .NET writes the smallest number if it has none.
+#[tokio::test(start_paused = true)]
+async fn the_smallest_number_is_one_for_keda() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 10, "waits");
+    write_record(&world, RECORD, &[("sequencenumber", "-9223372036854775808"), ("offset", "40")]).await;
+    let records = operator(&world).await.read().await.unwrap();
+    let poll = records.keda(&HubRanges::read(&world.hub.source()).await.unwrap());
+    assert_eq!((poll.total, poll.scale(1000, None).unwrap().metric), (Some(i64::MAX), 1000));
+    assert!(poll.partitions[0].is_wrong());
+}
+
+/// O17: at least one instance stays.
+#[tokio::test(start_paused = true)]
+async fn a_parked_partition_keeps_its_lag() {
+    let mut world = World::new(1);
+    world.config = world.config.with_on_failure(OnFailure::Park);
+    world.hub.publish_many(0, 5, "fine");
+    world.hub.publish(0, "fail");
+    world.hub.publish(0, "after it");
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    a.wait_for_status("parked", |status| status.state == PartitionState::Parked).await;
+    sleep(Duration::from_secs(600)).await;
+    assert_eq!(lag(&world).await, Some(2));
+    a.shut_down().await.unwrap();
+    assert_eq!(lag(&world).await, Some(2));
+}
+
+/// O18: KEDA scales to zero.
+#[tokio::test(start_paused = true)]
+async fn nothing_waits_after_an_orderly_shutdown() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 20, "processed");
+    let mut a = world.start("a").await;
+    a.wait_until_it_holds(1).await;
+    world.log.wait_for("all of them", |log| log.times("processed") == 20).await;
+    a.shut_down().await.unwrap();
+    assert_eq!(lag(&world).await, Some(0));
+    world.hub.publish(0, "waits");
+    assert_eq!(lag(&world).await, Some(1), "KEDA starts an instance");
+}
+
+/// O19: other blobs, other letter case of the key, an offset of geo-replication.
+#[tokio::test(start_paused = true)]
+async fn only_the_number_of_the_checkpoint_counts() {
+    let world = World::new(1);
+    world.hub.publish_many(0, 10, "hang");
+    write_record(&world, RECORD, &[("SequenceNumber", "6"), ("offset", "lp:3:60:6"), ("note", "kept")]).await;
+    assert_eq!(lag(&world).await, Some(3));
+    let (mut a, b) = (world.start("a").await, world.start("b").await);
+    a.wait_until_it_holds(1).await;
+    sleep(Duration::from_secs(60)).await;
+    let blobs = world.container.list("").await.unwrap().blobs;
+    assert!(blobs.len() > 2, "{blobs:?}");
+    assert_eq!(lag(&world).await, Some(3));
+    a.crash().await;
+    b.crash().await;
 }

@@ -1,22 +1,25 @@
-//! Applications that store their position together with their results: `Handler::start_position`.
+//! Applications that store their position together with their results: `Handler::start_position`, and its combination
+//! with dead letters.
 
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnFailure, OnInvalidCheckpoint, PartitionContext, PartitionStart, PartitionState,
+    DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, OnInvalidCheckpoint, PartitionContext,
+    PartitionStart, PartitionState, StopReason,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use time::OffsetDateTime;
 use time::macros::datetime;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::captured::Captured;
-use crate::counted_source::Counted;
+use crate::support::sources::Counted;
+use crate::support::{HOUR, SECOND, publish_numbers, recorded_position, wait_for_checkpoint};
 use crate::world::{Instance, World, random_faults};
 
 /// A database with one row per partition. Each method is one transaction.
@@ -82,7 +85,7 @@ impl Database {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(3600), waiting).await.expect("all events are counted");
+        timeout(HOUR, waiting).await.expect("all events are counted");
     }
 }
 
@@ -120,24 +123,16 @@ impl Handler<MemoryEvent> for Counter {
     }
 }
 
-fn publish(world: &World, numbers: Range<usize>) {
-    for number in numbers {
-        world.hub.publish(0, number.to_string());
-    }
-}
-
 fn published(events: usize) -> World {
     let world = World::new(1);
-    publish(&world, 0..events);
+    publish_numbers(&world.hub, 0..events);
     world
 }
 
 /// Writes the checkpoint with an instance that processes all events.
 async fn checkpointed(world: &World, checkpoint: i64) {
     let a = world.start("a").await;
-    while world.checkpoint().await != Some(checkpoint) {
-        sleep(Duration::from_millis(100)).await;
-    }
+    wait_for_checkpoint(world, checkpoint).await;
     a.shut_down().await.unwrap();
 }
 
@@ -154,7 +149,7 @@ mod the_position_counts {
         for (stored, checkpoint, expected) in [(3, 9, 6), (9, 4, 0), (9, 9, 0)] {
             let world = published(checkpoint + 1);
             checkpointed(&world, checkpoint.try_into().unwrap()).await;
-            publish(&world, checkpoint + 1..10);
+            publish_numbers(&world.hub, checkpoint + 1..10);
             let counter = Counter { database: Database::at(stored), ..Counter::default() };
             let (log, _guard) = Captured::begin();
             let b = start(&world, &counter).await;
@@ -174,9 +169,9 @@ mod the_position_counts {
     async fn and_needs_no_link_of_its_own() {
         let world = published(10);
         checkpointed(&world, 9).await;
-        publish(&world, 10..20);
-        let (source, counter) =
-            (Counted::new(&world.hub), Counter { database: Database::at(14), ..Counter::default() });
+        publish_numbers(&world.hub, 10..20);
+        let source = Counted::new(&world.hub);
+        let counter = Counter { database: Database::at(14), ..Counter::default() };
         let b = world.start_with("b", source.clone(), counter.clone()).await;
         counter.database.wait_until_counted(5).await;
         assert_eq!(source.requests.links.load(Ordering::Relaxed), 1);
@@ -225,7 +220,7 @@ mod the_position_counts {
             let b = start(&world, &counter).await;
             counter.database.wait_until_counted(events).await;
             b.crash().await;
-            publish(&world, events..events + 4);
+            publish_numbers(&world.hub, events..events + 4);
         }
         assert_eq!(counter.database.0.lock().unwrap().skipped, 0, "no event was delivered again");
     }
@@ -302,7 +297,7 @@ mod a_failure_to_choose {
             match answer {
                 Answer::Error => Err("the database is down".into()),
                 Answer::Panic => panic!("panicked on request"),
-                Answer::Hang => std::future::pending().await,
+                Answer::Hang => pending().await,
                 Answer::BeforeTime(time) => Ok(Some(StartPosition::EnqueuedAfter(time))),
                 Answer::Default => self.counter.start_position(start).await,
             }
@@ -312,7 +307,7 @@ mod a_failure_to_choose {
             self.counter.handle(events, context).await
         }
 
-        async fn stopped(&self, _: PartitionContext, _: eventhubs_checkpoint::processor::StopReason) {
+        async fn stopped(&self, _: PartitionContext, _: StopReason) {
             assert!(matches!(&*self.answer.lock().unwrap(), Answer::Default), "stopped, but never started");
         }
     }
@@ -403,12 +398,278 @@ mod an_old_owner {
             let mut events = 0;
             for owner in ["a", "b", "c"] {
                 let instance = world.start_with(owner, world.hub.source(), counter(seed % 2 == 0)).await;
-                publish(&world, events..events + 20);
+                publish_numbers(&world.hub, events..events + 20);
                 events += 20;
                 database.wait_until_counted(events).await;
                 instance.crash().await;
             }
             assert_eq!(database.counted(), 60, "seed {seed}");
         }
+    }
+}
+
+/// The checkpoint and the own position are the same event, which has expired since; all later events exist.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_at_the_own_position_stays() {
+    let world = published(5);
+    checkpointed(&world, 4).await;
+    let before = recorded_position(&world, 0).await;
+    publish_numbers(&world.hub, 5..10);
+    world.hub.expire_before(0, 5);
+    let counter = Counter { database: Database::at(4), ..Counter::default() };
+    let b = start(&world, &counter).await;
+    sleep(30 * SECOND).await;
+    assert_eq!(recorded_position(&world, 0).await, before, "a checkpoint at the same sequence number stays");
+    b.shut_down().await.unwrap();
+}
+
+/// How the fenced write fails at a poison event.
+#[derive(Clone, Copy, Debug, Default)]
+enum Failure {
+    #[default]
+    Unnamed,
+    Named,
+    Permanent,
+}
+
+#[derive(Debug, Default)]
+struct Rows {
+    epoch: i64,
+    position: Option<i64>,
+    counted: BTreeMap<i64, usize>,
+}
+
+/// The fenced write of docs/effects.md: each call commits all of its events or none. With `dedupe`, the second pattern
+/// instead.
+#[derive(Clone, Debug, Default)]
+struct Effects {
+    rows: Arc<Mutex<Rows>>,
+    dedupe: bool,
+    failure: Failure,
+    is_down: Arc<AtomicBool>,
+    /// The first commit takes this long, in a task of its own.
+    slow: Duration,
+    calls: Arc<AtomicUsize>,
+}
+
+impl Effects {
+    fn commit(&self, events: &[i64], epoch: i64) -> bool {
+        let mut rows = self.rows.lock().unwrap();
+        if self.dedupe {
+            for number in events {
+                if rows.position < Some(*number) {
+                    rows.position = Some(*number);
+                    *rows.counted.entry(*number).or_default() += 1;
+                }
+            }
+            return true;
+        }
+        if rows.epoch > epoch || rows.position >= events.first().copied() {
+            return false;
+        }
+        rows.position = events.last().copied();
+        for number in events {
+            *rows.counted.entry(*number).or_default() += 1;
+        }
+        true
+    }
+
+    fn failure_of(&self, poison: &MemoryEvent) -> HandlerError {
+        match self.failure {
+            Failure::Unnamed => "poisoned".into(),
+            Failure::Named => EventError::new(poison, "poisoned").into(),
+            Failure::Permanent => EventError::permanent(poison, "poisoned").into(),
+        }
+    }
+
+    /// Returns the numbers of the events that were counted, in order. Fails if one was counted twice.
+    fn counted(&self) -> Vec<i64> {
+        let rows = self.rows.lock().unwrap();
+        assert!(rows.counted.values().all(|times| *times == 1), "{rows:?}");
+        rows.counted.keys().copied().collect()
+    }
+}
+
+impl Handler<MemoryEvent> for Effects {
+    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        if self.dedupe {
+            return Ok(None);
+        }
+        let mut rows = self.rows.lock().unwrap();
+        rows.epoch = rows.epoch.max(start.epoch());
+        Ok(rows.position.map(StartPosition::AfterSequenceNumber))
+    }
+
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        if self.is_down.load(Ordering::Relaxed) {
+            return Err("the database is down".into());
+        }
+        // The second pattern skips an event that is not after the stored position before it looks at the content.
+        let skipped = if self.dedupe { self.rows.lock().unwrap().position } else { None };
+        let is_poison = |event: &&MemoryEvent| &*event.body == "poison" && Some(event.sequence_number) > skipped;
+        if let Some(poison) = events.iter().find(is_poison) {
+            return Err(self.failure_of(poison));
+        }
+        let numbers: Vec<_> = events.iter().map(|event| event.sequence_number).collect();
+        let delay = if self.calls.fetch_add(1, Ordering::Relaxed) == 0 { self.slow } else { Duration::ZERO };
+        let (this, epoch) = (self.clone(), context.epoch());
+        let committing = tokio::spawn(async move {
+            sleep(delay).await;
+            this.commit(&numbers, epoch)
+        });
+        if !committing.await? {
+            return Err("fenced".into());
+        }
+        context.checkpoint(events.last().unwrap());
+        Ok(())
+    }
+}
+
+/// The handler timeout drops the call, but not its transaction in another task. The epoch of the restart is the same.
+#[tokio::test(start_paused = true)]
+async fn a_late_commit_of_the_same_owner_is_rejected() {
+    let mut world = published(10);
+    world.config = world.config.with_handler_timeout(20 * SECOND);
+    let effects = Effects { slow: 25 * SECOND, ..Effects::default() };
+    let a = world.start_with("a", world.hub.source(), effects.clone()).await;
+    sleep(120 * SECOND).await;
+    assert_eq!(effects.counted().len(), 10);
+    a.shut_down().await.unwrap();
+}
+
+mod with_dead_letters {
+    use super::*;
+    use crate::support::dead_letters::{Sink, SinkState, poisoned, publish_poisoned, quick, start};
+
+    /// Fails unless exactly these of the events were moved, and all others were counted once.
+    fn assert_effects(effects: &Effects, sink: &Sink, events: i64, moved: &[i64]) {
+        assert_eq!(sink.numbers(), moved);
+        let expected: Vec<_> = (0..events).filter(|number| !moved.contains(number)).collect();
+        assert_eq!(effects.counted(), expected);
+    }
+
+    async fn check_with_a_sink_that_is_down(effects: Effects) {
+        let (world, sink) = (poisoned(100, &[37]), Sink::new(SinkState::Down));
+        let a = start(&world, effects.clone(), &sink, quick()).await;
+        sleep(120 * SECOND).await;
+        sink.set(SinkState::Up);
+        sleep(600 * SECOND).await;
+        a.shut_down().await.unwrap();
+        assert_effects(&effects, &sink, 100, &[37]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn own_positions_and_dead_letters_lose_nothing() {
+        check_with_a_sink_that_is_down(Effects::default()).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dedupe_and_dead_letters_lose_nothing() {
+        check_with_a_sink_that_is_down(Effects { dedupe: true, ..Effects::default() }).await;
+    }
+
+    /// Requests a release in the middle of the isolation, and hangs for longer than the drain timeout.
+    #[derive(Clone, Default)]
+    struct Released {
+        effects: Effects,
+        has_released: Arc<AtomicBool>,
+    }
+
+    impl Handler<MemoryEvent> for Released {
+        async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+            self.effects.start_position(start).await
+        }
+
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            let is_isolating = context.attempt() > 3 && events[0].sequence_number >= 50;
+            self.effects.handle(events, context.clone()).await?;
+            if is_isolating && !self.has_released.swap(true, Ordering::Relaxed) {
+                context.release(Duration::ZERO);
+                pending::<()>().await;
+            }
+            Ok(())
+        }
+    }
+
+    /// No sink fails, and no process crashes.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_in_the_isolation_loses_nothing() {
+        let (world, sink, handler) = (poisoned(100, &[37]), Sink::default(), Released::default());
+        let a = start(&world, handler.clone(), &sink, quick()).await;
+        sleep(600 * SECOND).await;
+        a.shut_down().await.unwrap();
+        assert_effects(&handler.effects, &sink, 100, &[37]);
+    }
+
+    async fn check_poison(events: i64, poison: &[i64], failure: Failure) {
+        let (world, sink) = (poisoned(events, poison), Sink::default());
+        let effects = Effects { failure, ..Effects::default() };
+        let a = start(&world, effects.clone(), &sink, quick()).await;
+        sleep(24 * HOUR).await;
+        a.shut_down().await.unwrap();
+        assert_effects(&effects, &sink, events, poison);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_adjacent_events_with_own_positions() {
+        check_poison(100, &[37, 38], Failure::Unnamed).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_events_with_own_positions() {
+        check_poison(100, &[37, 70], Failure::Unnamed).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_adjacent_named_events_with_own_positions() {
+        check_poison(100, &[37, 38], Failure::Named).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_named_events_with_own_positions() {
+        check_poison(100, &[37, 70], Failure::Named).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_permanent_errors_with_own_positions() {
+        check_poison(100, &[37, 70], Failure::Permanent).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn own_positions_poison_in_different_batches() {
+        check_poison(300, &[37, 250], Failure::Unnamed).await;
+    }
+
+    /// The database is down for this time, and up for ten minutes. Fails if an event was stored twice, or stored and
+    /// counted.
+    async fn assert_outage_moves_no_event_twice(effects: &Effects, sink: &Sink, outage: Duration) {
+        sleep(outage).await;
+        effects.is_down.store(false, Ordering::Relaxed);
+        sleep(600 * SECOND).await;
+        let (stored, counted) = (sink.numbers(), effects.counted());
+        let distinct: BTreeSet<_> = stored.iter().copied().collect();
+        assert_eq!(distinct.len(), stored.len(), "{stored:?}");
+        assert!(counted.iter().all(|number| !distinct.contains(number)), "{stored:?}, counted {counted:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_outage_moves_no_event_twice() {
+        let (world, sink, effects) = (poisoned(100, &[]), Sink::default(), Effects::default());
+        effects.is_down.store(true, Ordering::Relaxed);
+        let a = start(&world, effects.clone(), &sink, DeadLetterPolicy::default()).await;
+        assert_outage_moves_no_event_twice(&effects, &sink, HOUR / 2).await;
+        a.shut_down().await.unwrap();
+    }
+
+    /// The application has stored a position before.
+    #[tokio::test(start_paused = true)]
+    async fn outage_with_a_stored_own_position() {
+        let (world, sink, effects) = (poisoned(10, &[]), Sink::default(), Effects::default());
+        let a = start(&world, effects.clone(), &sink, DeadLetterPolicy::default()).await;
+        sleep(60 * SECOND).await;
+        effects.is_down.store(true, Ordering::Relaxed);
+        publish_poisoned(&world, 90, &[]);
+        assert_outage_moves_no_event_twice(&effects, &sink, HOUR).await;
+        a.shut_down().await.unwrap();
     }
 }

@@ -1,83 +1,28 @@
 //! Resets by an operator of partitions that running processors own.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::balancer::{LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnFailure, OnInvalidCheckpoint, OnShutdown, PartitionContext, PartitionState, StopReason,
-    TrackedEvent,
+    OnFailure, OnInvalidCheckpoint, OnShutdown, PartitionState, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
-use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Position};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::ownership_log::{OwnershipLog, owner_of_all, requesting_instance};
-use crate::world::{Instance, Recorder, TIMEOUT, World};
-
-const SECOND: Duration = Duration::from_secs(1);
+use crate::support::handlers::{OpenTokens, owner_of_all};
+use crate::support::operator::{operator, processed, publish, reset, times, with_ten_checkpointed};
+use crate::support::ownership_log::{OwnershipLog, requesting_instance};
+use crate::support::{SECOND, checkpoint_of};
+use crate::world::{Instance, TIMEOUT, World, random_faults};
 
 /// Half a lease duration and an interval: by then, the previous owner has claimed its partition again.
 const RECOVERY_TIME: Duration = Duration::from_secs(40);
 
 /// A partition that an operator released is reserved for a lease duration and the grace period.
 const RESERVATION: Duration = Duration::from_secs(62);
-
-async fn operator(world: &World) -> Operator {
-    let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-    let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group, OwnerId::new("any").unwrap());
-    let config = StoreConfig::default().with_lease_duration(world.expiry);
-    Operator::connect(settings.with_config(config).with_seed(5)).await.unwrap()
-}
-
-/// Resets partitions to these sequence numbers.
-pub async fn reset(world: &World, resets: &[(u32, i64)]) {
-    let at = |number: i64| Position::new(number, (number * 10).to_string());
-    let resets = resets.iter().map(|&(partition, to)| (partition.into(), at(to))).collect();
-    let outcomes = operator(world).await.reset(resets, &ResetOptions::default()).await.unwrap();
-    assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
-}
-
-/// Returns the position of a partition's checkpoint.
-async fn checkpoint_of(world: &World, partition: u32) -> Option<i64> {
-    let listing = world.store("observer").await.list_checkpoints().await.unwrap();
-    let seen = listing.records.into_iter().find(|seen| seen.partition == partition.into())?;
-    seen.record.sequence_number
-}
-
-/// Publishes events with these numbers to each of the first partitions.
-pub fn publish(world: &World, partitions: u32, numbers: std::ops::Range<i64>) {
-    for partition in 0..partitions {
-        for number in numbers.clone() {
-            assert_eq!(world.hub.publish(partition, format!("{partition}:{number}")), Some(number));
-        }
-    }
-}
-
-/// Returns how often each of these events was processed.
-pub fn times(world: &World, partition: u32, numbers: std::ops::Range<i64>) -> Vec<usize> {
-    numbers.map(|number| world.log.times(&format!("{partition}:{number}"))).collect()
-}
-
-pub async fn processed(world: &World, partitions: u32, number: i64, wanted: usize) {
-    let all = |partition| world.log.times(&format!("{partition}:{number}")) >= wanted;
-    world.log.wait_for("the last events", |_| (0..partitions).all(all)).await;
-}
-
-/// Starts an instance that owns all partitions, and waits until it has processed and checkpointed ten events of each.
-pub async fn with_ten_checkpointed(world: &World, partitions: u32) -> Instance {
-    let mut a = world.start("a").await;
-    a.wait_until_it_holds(partitions as usize).await;
-    publish(world, partitions, 0..10);
-    processed(world, partitions, 9, 1).await;
-    sleep(2 * SECOND).await;
-    a
-}
 
 /// Starts a group of three that has been settled for a long time, so that its cycles are long.
 async fn settled(strategy: LoadBalancingStrategy, partitions: u32) -> (World, Vec<Instance>) {
@@ -258,26 +203,6 @@ async fn a_stalled_partition_continues_after_the_event() {
     assert_eq!((a.held(), world.log.times("hang"), world.log.times("after")), (2, 1, 1));
     assert_eq!(checkpoint_of(&world, 0).await, Some(11));
     a.shut_down().await.unwrap();
-}
-
-/// Tracks every event and keeps its token.
-#[derive(Clone, Debug, Default)]
-struct OpenTokens {
-    tokens: Arc<Mutex<Vec<(i64, TrackedEvent)>>>,
-}
-
-impl Handler<MemoryEvent> for OpenTokens {
-    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        let taken = events.iter().map(|event| (event.sequence_number, context.track(event)));
-        self.tokens.lock().unwrap().extend(taken);
-        Ok(())
-    }
-}
-
-impl OpenTokens {
-    fn take(&self) -> BTreeMap<i64, TrackedEvent> {
-        std::mem::take(&mut *self.tokens.lock().unwrap()).into_iter().collect()
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -600,13 +525,12 @@ async fn a_reported_outcome_is_true_despite_faults() {
     let world = World::new(3);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(3).await;
-    let recorder = |owner: &str| Recorder { owner: owner.into(), log: world.log.clone(), checkpoint: true };
-    let mut b = world.start_with("b", world.hub.source(), recorder("b")).await;
+    let mut b = world.start("b").await;
     b.wait_until_it_holds(1).await;
     publish(&world, 3, 0..10);
     processed(&world, 3, 9, 1).await;
     let operator = operator(&world).await;
-    world.faulty.set_plan(crate::world::random_faults());
+    world.faulty.set_plan(random_faults());
     let mut done = 0;
     for round in 0..60 {
         let (partition, to) = (round % 3, i64::from(round % 8));

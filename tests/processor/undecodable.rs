@@ -1,5 +1,6 @@
 //! Events that the source cannot decode: `OnUndecodable`.
 
+use std::future::pending;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,11 +15,10 @@ use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
 
 use crate::captured::Captured;
-use crate::resets::reset;
-use crate::scripted_source::{ScriptedSource, SourceFaults};
-use crate::world::{Instance, Recorder, World};
-
-const MINUTE: Duration = Duration::from_secs(60);
+use crate::support::operator::reset;
+use crate::support::sources::{ScriptedSource, SourceFaults, start_scripted};
+use crate::support::{MINUTE, wait_for_checkpoint};
+use crate::world::{Instance, World};
 
 /// Two partitions. The third event of the first one cannot be decoded: `a`, `b`, number 2, `d`.
 fn world(on_undecodable: OnUndecodable) -> World {
@@ -29,16 +29,6 @@ fn world(on_undecodable: OnUndecodable) -> World {
     world.hub.publish(0, "d");
     world.log.contiguity.lacks(2);
     World { config: world.config.clone().with_on_undecodable(on_undecodable), ..world }
-}
-
-async fn checkpoint_is(world: &World, number: i64) {
-    for _ in 0..600 {
-        if world.checkpoint().await == Some(number) {
-            return;
-        }
-        sleep(Duration::from_secs(1)).await;
-    }
-    panic!("the checkpoint is {:?}, not {number}", world.checkpoint().await);
 }
 
 /// Starts an instance whose first partition has failed at the event, for a minute.
@@ -99,7 +89,7 @@ async fn an_undecodable_event_is_skipped_if_configured() {
     let logged = log.text();
     let line = logged.lines().find(|line| line.contains("skipped an event that cannot be decoded"));
     assert!(line.is_some_and(|line| line.contains("WARN") && line.contains("sequence_number=2")), "{logged}");
-    checkpoint_is(&world, 3).await;
+    wait_for_checkpoint(&world, 3).await;
     a.shut_down().await.unwrap();
     let b = world.start("b").await;
     sleep(MINUTE).await;
@@ -116,7 +106,7 @@ async fn several_undecodable_events_are_skipped_in_order() {
     }
     let a = world.start("a").await;
     a.wait_for_status("skipped", |status| status.undecodable == 4).await;
-    checkpoint_is(&world, 6).await;
+    wait_for_checkpoint(&world, 6).await;
     let lag = a.wait_for_status("checked", |status| status.lag.events == Some(0)).await.lag;
     assert_eq!(lag.events, Some(0), "the last event is one of them");
     a.shut_down().await.unwrap();
@@ -152,8 +142,7 @@ async fn a_link_that_starts_too_late_skips_nothing() {
         world.log.contiguity.lacks(5);
         let (undecodable_links, undecodable_number) = (Arc::new(AtomicUsize::new(1)), number);
         let faults = SourceFaults { undecodable_links, undecodable_number, ..SourceFaults::default() };
-        let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-        let a = world.start_with("a", ScriptedSource::new(&world.hub, faults), recorder).await;
+        let a = start_scripted(&world, "a", faults).await;
         world.log.wait_for("the last event", |log| log.times("last") == 1).await;
         assert_eq!((world.log.times("good"), a.status().undecodable), (5, 1), "reported {number:?}");
         a.shut_down().await.unwrap();
@@ -166,7 +155,7 @@ async fn a_report_of_an_earlier_event_is_not_believed() {
     world.config = world.config.with_on_undecodable(OnUndecodable::Skip);
     world.hub.publish_many(0, 5, "good");
     let a = world.start("a").await;
-    checkpoint_is(&world, 4).await;
+    wait_for_checkpoint(&world, 4).await;
     a.shut_down().await.unwrap();
     let (undecodable_links, undecodable_number) = (Arc::new(AtomicUsize::new(usize::MAX)), Some(2));
     let faults = SourceFaults { undecodable_links, undecodable_number, ..SourceFaults::default() };
@@ -255,7 +244,7 @@ async fn the_checkpoint_passes_it_after_those_in_flight() {
     sleep(MINUTE).await;
     assert_eq!(world.checkpoint().await, Some(-1), "event 0 is in flight");
     tokens.remove(0).finish();
-    checkpoint_is(&world, 2).await;
+    wait_for_checkpoint(&world, 2).await;
     drop(last);
     a.shut_down().await.unwrap();
 }
@@ -297,8 +286,7 @@ impl DeadLetterSink<MemoryEvent> for Letters {
 /// Starts an instance whose sink is down, and waits until the partition fails.
 async fn start_with_failing_sink(world: &World) -> (Letters, Instance) {
     let sink = Letters { is_down: Arc::new(AtomicBool::new(true)), ..Letters::default() };
-    let recorder = Recorder { owner: "a".into(), log: world.log.clone(), checkpoint: true };
-    let handler = recorder.with_dead_letters(sink.clone(), DeadLetterPolicy::default());
+    let handler = world.recorder("a").with_dead_letters(sink.clone(), DeadLetterPolicy::default());
     let a = world.start_with("a", world.hub.source(), handler).await;
     a.wait_for_status("failing", |status| status.failures > 2).await;
     (sink, a)
@@ -352,7 +340,7 @@ impl Handler<MemoryEvent> for HangsAtUndecodable {
     }
 
     async fn undecodable(&self, _: UndecodableEvent, _: PartitionContext) -> Result<(), HandlerError> {
-        std::future::pending().await
+        pending().await
     }
 }
 

@@ -1,7 +1,6 @@
 //! The limits of the settings of one loop in relation to each other, to the millisecond.
 //!
-//! Those of strict leases are in `tests/processor/leases.rs`, extreme values in `tests/storage/store` and
-//! `tests/processor`.
+//! Those of strict leases are in `tests/processor/settings.rs`, extreme values there and in `tests/storage/store`.
 
 use std::sync::Arc;
 use std::time::Duration;

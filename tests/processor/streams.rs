@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::processor::{PartitionStream, PartitionStreams, Processor, StopReason};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, PartitionStream, PartitionStreams, Processor, StopReason};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use futures::StreamExt;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::support::SECOND;
 use crate::world::World;
-
-const SECOND: Duration = Duration::from_secs(1);
 
 async fn start(world: &World, owner: &str) -> PartitionStreams<MemoryEvent> {
     let builder = Processor::streams(world.hub.source(), world.store(owner).await);
@@ -146,5 +145,29 @@ async fn a_shutdown_does_not_wait_for_untaken_streams() {
         assert!(report.is_clean(), "{report:?}");
         assert!(requested_at.elapsed() < 5 * SECOND, "{events} events: {:?}", requested_at.elapsed());
         taken.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_are_shut_down_after_their_handle() {
+    for wait in [Duration::ZERO, SECOND / 2, 3 * SECOND] {
+        let mut world = World::new(1);
+        world.config.checkpoint_policy = CheckpointPolicy::default().with_interval(600 * SECOND);
+        world.hub.publish_many(0, 5, "x");
+        let mut partitions = start(&world, "a").await;
+        let mut partition = partitions.next().await.unwrap();
+        let batch = partition.next().await.unwrap();
+        partition.context().checkpoint(batch.last().unwrap());
+        partitions.handle().shutdown();
+        sleep(wait).await;
+        let working = tokio::spawn(async move {
+            sleep(5 * SECOND).await;
+            partition.next().await
+        });
+        let report = partitions.shutdown().await.unwrap();
+        assert!(report.is_clean(), "{wait:?}: {report:?}");
+        assert!(working.await.unwrap().is_none());
+        assert_eq!(world.checkpoint().await, Some(4));
+        assert!(world.owners().await.values().all(String::is_empty));
     }
 }
