@@ -12,7 +12,7 @@
 //! | the claims of an instance, `balancer::pacing` | 1 s, or four times as long as the last cycle | one interval | longer | one step back per claim that is won, or cycle without one |
 //! | a poll of a requested handoff that failed, `balancer::handoffs` | interval / 2 | lease | none | a poll that succeeded |
 //! | the comparison of the letter cases, `balancer::case_check` | lease / 16, at most 1 s | lease / 8 | none | a response |
-//! | a partition that was not won, `balancer::settings` | interval / 4 | lease | none | a claim that is won, or a live owner in a listing |
+//! | a partition that was not won, `balancer::config` | interval / 4 | lease | none | a claim that is won, or a live owner in a listing |
 //! | a restart of a partition, `processor::partition` | 250 ms; 100 ms after progress | 30 s | shorter | progress, or a link that was open for 30 s |
 //! | another link for events that two links did not deliver, `processor::partition` | 7.5 lag-check intervals, at most 1 h | 1 h | none | a new event, or another end of the event hub |
 //! | requests for the event hub's properties and starts, `processor::start` | 250 ms | 3 intervals, 30 s | shorter | a success |

@@ -1,23 +1,20 @@
 //! The spans, log events and metrics of this crate.
 //!
 //! Events are functions, or methods of [`Telemetry`] if they are rate limited or can be called outside of the span of
-//! the instance. Each area has a file and a target. Levels: `error` for failures that nothing retries, `warn` for what
-//! an operator should look at, `info` for changes, `debug` for single decisions.
+//! the instance. Each area has a target. Levels: `error` for failures that nothing retries, `warn` for what an operator
+//! should look at, `info` for changes, `debug` for single decisions.
 //!
 //! Fields: `partition_id`, `other_owner_id` (another instance), `error` (with its causes), `reason`. Durations are
 //! logged as `Debug` prints them, such as `1.5s`.
 
 mod balancer;
-#[cfg(feature = "azure")]
-mod blob;
-#[cfg(feature = "eventhubs")]
-mod eventhubs;
 mod failures;
 pub mod metrics;
 mod processor;
 mod requests;
+#[cfg_attr(not(all(feature = "azure", feature = "eventhubs")), allow(dead_code, reason = "events of the features"))]
+mod services;
 mod spans;
-mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +24,6 @@ use tracing::Span;
 use crate::model::{ConsumerGroup, OwnerId};
 
 pub(crate) use balancer::*;
-#[cfg(feature = "azure")]
-pub(crate) use blob::*;
-#[cfg(feature = "eventhubs")]
-pub(crate) use eventhubs::*;
 pub(crate) use failures::Causes;
 use failures::WarningRateLimiter;
 #[cfg(feature = "metrics")]
@@ -39,8 +32,8 @@ pub(crate) use metrics::{GroupMetrics, OwnedMetrics, PartitionMetrics};
 pub(crate) use processor::*;
 use requests::RequestCounters;
 pub use requests::{RequestCounts, StorageOperation, StorageOutcome};
+pub(crate) use services::*;
 pub(crate) use spans::{Spans, partition_span, span_failed};
-pub(crate) use store::*;
 
 /// The telemetry of one store: its span, the limit of its warnings, its metrics and the numbers of its requests. All
 /// clones share them.

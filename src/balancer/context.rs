@@ -5,9 +5,9 @@ use std::time::Duration;
 use rand::RngExt;
 use rand::rngs::StdRng;
 
+use super::config::LoopSettings;
 use super::events::{Note, OwnershipEvent};
 use super::liveness::Stalled;
-use super::settings::LoopSettings;
 use super::step::{Action, StorageRequest};
 use crate::model::{Incarnation, Moment, OwnerId, PartitionId};
 use crate::planner::PartitionOwner;

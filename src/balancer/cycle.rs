@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::config::LoopSettings;
 use super::context::{ClaimResult, Context, StepEffects};
 use super::events::Note;
 use super::pacing::{CycleFinding, Pacing, Throttled};
 use super::partitions::{Activity, Partitions};
-use super::settings::LoopSettings;
 use super::step::StorageRequest;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Moment, OwnerId, Ownership};

@@ -51,8 +51,6 @@ mod pacing;
 mod partitions;
 mod release;
 mod renewals;
-#[allow(missing_docs, reason = "private, but for tests")]
-mod settings;
 mod snapshot;
 mod state;
 #[allow(missing_docs, reason = "private, but for tests")]
@@ -78,6 +76,7 @@ use crate::store::{GroupStore, LoopPermit};
 use crate::telemetry::OwnedMetrics;
 use crate::util::rng_from_seed;
 
+use config::LoopSettings;
 pub use config::{BalancerConfig, OnLeaseExpiry};
 use driver::{Driver, Ports};
 use events::Events;
@@ -86,7 +85,6 @@ pub use handle::BalancerHandle;
 use handle::StorageHealth;
 pub use liveness::{BatchGuard, LivenessTracker, Stalled};
 pub use loads::LoadTracker;
-use settings::LoopSettings;
 pub use snapshot::{LeaseAge, Snapshot, Snapshots};
 use state::BalancerState;
 pub use step::LeftOwned;
@@ -96,8 +94,8 @@ pub(crate) use step::ProcessingEnd;
 #[cfg(feature = "testing")]
 #[allow(unused_imports, reason = "for the tests of this crate")]
 pub(crate) mod internal {
+    pub use super::config::LoopSettings;
     pub use super::events::Note;
-    pub use super::settings::LoopSettings;
     pub use super::state::BalancerState;
     pub use super::step::{Action, Done, Happened, LoopCommand, ProcessingEnd, StorageRequest};
 

@@ -10,13 +10,13 @@ use std::time::Duration;
 use rand::rngs::StdRng;
 
 use super::case_check::CaseConflictCheck;
+use super::config::LoopSettings;
 use super::context::{Change, Context, LoopPhase};
 use super::cycle::Cycles;
 use super::events::{Note, OwnershipEvent};
 use super::heartbeat::HeartbeatKeeper;
 use super::liveness::Stalled;
 use super::partitions::{Partitions, is_in_use};
-use super::settings::LoopSettings;
 use super::snapshot::Snapshot;
 use super::step::{Action, Done, Happened, LeftOwned, LoopCommand, ProcessingEnd, StorageFailures};
 use crate::error::Result;

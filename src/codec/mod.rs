@@ -13,10 +13,8 @@
 //!
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
-mod checkpoint;
-mod heartbeat;
 mod names;
-mod ownership;
+mod records;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,12 +24,12 @@ use time::format_description::well_known::Rfc3339;
 
 use crate::model::Metadata;
 
-pub use self::checkpoint::{decode_checkpoint, encode_checkpoint, with_adopter};
-pub(crate) use self::checkpoint::{is_usable_offset, read_sequence_number};
-pub use self::heartbeat::{decode_heartbeat, encode_heartbeat};
 pub use self::names::{BlobNames, RecordKind};
-pub(crate) use self::ownership::names_owner;
-pub use self::ownership::{decode_ownership, encode_ownership, with_handoff_request};
+pub use self::records::{
+    decode_checkpoint, decode_heartbeat, decode_ownership, encode_checkpoint, encode_heartbeat, encode_ownership,
+    with_adopter, with_handoff_request,
+};
+pub(crate) use self::records::{is_usable_offset, names_owner, read_sequence_number};
 
 // Keys that all SDKs know.
 const OWNER_ID: &str = "ownerid";

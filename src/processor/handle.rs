@@ -7,7 +7,7 @@ use tokio::sync::broadcast;
 use super::monitoring::health::{self, Health};
 use super::monitoring::status::{ObservedPartition, PartitionStatus};
 use super::partition::control::{Control, Registry};
-use super::shutdown::requests::ShutdownRequests;
+use super::shutdown::ShutdownRequests;
 use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 

@@ -71,7 +71,7 @@ pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
 
 use background::{spawn_background_tasks, tick_liveness};
 use shared::SharedResources;
-use shutdown::requests::Signals;
+use shutdown::Signals;
 use start::discovery::start_up;
 use streams::RunningProcessor;
 use supervisor::Supervisor;

@@ -6,29 +6,30 @@
 
 pub(crate) mod batch;
 mod event;
-mod guard;
-mod lag;
 pub(crate) mod offset_format;
 pub(crate) mod positions;
 pub(crate) mod properties;
 pub(crate) mod receiver;
 
+use std::any::Any;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use futures::FutureExt;
 use serde::Deserialize;
 use time::OffsetDateTime;
+use tokio::time::timeout;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
+use crate::util::panic_message;
 
 pub(crate) use event::undecodable_number;
 pub use event::{Positioned, TraceContext, undecodable};
-pub(crate) use guard::guard_request;
-pub use lag::{Lag, LagState};
 pub(crate) use offset_format::{BEFORE_EVERYTHING, OffsetFormat, names_another_event};
 pub(crate) use positions::resolve_start;
-pub use properties::{EventHubProperties, PartitionProperties};
+pub use properties::{EventHubProperties, Lag, LagState, PartitionProperties};
 pub(crate) use properties::{is_of_former_hub, whole_seconds};
 #[cfg(feature = "eventhubs")]
 pub(crate) use receiver::BatchLimit;
@@ -37,6 +38,9 @@ pub use receiver::{EventReceiver, EventSender, StopSignal};
 /// The epoch with which the processor opens a partition that this instance may not own. The epochs of owners are
 /// greater.
 pub(crate) const NO_EPOCH: i64 = 0;
+
+/// How long the event hub may take to respond to a request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a receiver may take to close. A late close does no harm: the broker admits the next reader anyway.
 pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
@@ -148,5 +152,41 @@ pub trait EventSource: Send + Sync + 'static {
         Self: Sized,
     {
         async { Ok(()) }
+    }
+}
+
+/// Returns the outcome of a request to the event source. A panic and a timeout are errors, which protects the processor
+/// from its source.
+pub(crate) async fn guard_request<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    timeout(REQUEST_TIMEOUT, catch_panic(request)).await.unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::EventSource, format!("the event hub did not respond within {REQUEST_TIMEOUT:?}")))
+    })
+}
+
+/// Returns the outcome of a request to the event source. A panic is an error.
+async fn catch_panic<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    AssertUnwindSafe(request).catch_unwind().await.unwrap_or_else(|panic| Err(panic_error(&*panic)))
+}
+
+/// Does the same for one poll. Results that the poll wrote before the panic remain.
+fn catch_panic_in<T>(poll: impl FnOnce() -> T) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(poll)).map_err(|panic| panic_error(&*panic))
+}
+
+fn panic_error(panic: &(dyn Any + Send)) -> Error {
+    Error::new(ErrorKind::EventSource, format!("the event source panicked: {}", panic_message(panic)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// It is not the storage, whose failures have waits of their own.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_event_hub_is_a_failure_of_the_source() {
+        let error = guard_request(pending::<Result<()>>()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::EventSource);
     }
 }

@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, yield_now};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
-use super::guard::{catch_panic, catch_panic_in};
+use super::{catch_panic, catch_panic_in};
 use crate::error::{Error, ErrorKind, Result};
 
 /// How long the link of a dropped receiver may take to close.

@@ -10,9 +10,8 @@ use tokio::time::sleep;
 use tracing::Instrument;
 
 use super::config::StoreConfig;
-use super::listing_history::{ListingTimeouts, MalformedLogs};
 use super::outage::Outages;
-use super::records::Records;
+use super::records::{ListingTimeouts, MalformedLogs, Records};
 #[cfg(feature = "eventhubs")]
 use super::retry_schedule::RetrySchedule;
 use super::rules::{CaseFacts, Choice, choose_case};

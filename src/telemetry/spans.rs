@@ -28,10 +28,8 @@ pub(super) const PROCESSOR: &str = "eventhubs_checkpoint::processor";
 /// The records of the group.
 pub(super) const STORE: &str = "eventhubs_checkpoint::store";
 /// Requests to Azure Blob Storage: signatures, tokens, listings.
-#[cfg(feature = "azure")]
 pub(super) const BLOB: &str = "eventhubs_checkpoint::blob";
 /// Connections to the event hub, and the store for the official `EventProcessor`.
-#[cfg(feature = "eventhubs")]
 pub(super) const EVENTHUBS: &str = "eventhubs_checkpoint::eventhubs";
 
 /// Creates the span of one instance, as a child of the current span. Everything that the instance does is inside it.

@@ -18,10 +18,9 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use time::macros::datetime;
 
-use super::config::{BalancerConfig, OnLeaseExpiry};
+use super::config::{BalancerConfig, LoopSettings, OnLeaseExpiry};
 use super::events::{Note, OwnershipEvent};
 use super::liveness::Stalled;
-use super::settings::LoopSettings;
 use super::snapshot::Snapshot;
 use super::state::BalancerState;
 use super::step::{Action, Done, Happened, LoopCommand, ProcessingEnd, StorageRequest};

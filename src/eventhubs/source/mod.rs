@@ -1,6 +1,5 @@
 //! The event source: reads an event hub through the official client, and replaces a client whose connection breaks.
 
-mod builder;
 mod client;
 pub(super) mod connection;
 pub(super) mod connection_health;
@@ -10,7 +9,6 @@ mod event_source;
 mod link;
 mod owner_level;
 
-pub use builder::EventHubSourceBuilder;
 pub use conversions::trace_context;
-pub use event_source::EventHubSource;
+pub use event_source::{EventHubSource, EventHubSourceBuilder};
 pub use owner_level::OwnerLevel;

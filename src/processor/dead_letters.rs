@@ -1,21 +1,22 @@
 //! Dead letters: events that fail again and again are moved out of the way of the others.
 
-mod policy;
-
 use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
 
 use super::context::PartitionContext;
 use super::handler::{Handler, PartitionStart, UndecodableEvent};
 use super::handler_errors::{DeadLetterError, HandlerError};
-use super::partition::handler_failures::FailureRun;
+use super::partition::handler_failures::{FailurePlace, FailureRun};
 use super::shutdown::StopReason;
 use crate::error::{Error, ErrorKind};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::source::{Positioned, StartPosition};
 use crate::telemetry;
 
-pub use policy::DeadLetterPolicy;
-use policy::{Part, split_batch};
+/// By how much a call with the failing event becomes smaller with each failure.
+const NARROWING: usize = 10;
 
 /// An event that the handler could not process, for a [`DeadLetterSink`].
 #[derive(Clone, Debug)]
@@ -73,41 +74,66 @@ where
     }
 }
 
-/// A handler that moves events which fail again and again to a [`DeadLetterSink`], so that the partition continues. See
-/// [`HandlerExt::with_dead_letters`].
+/// When a failing event is moved to the dead letters.
 ///
-/// Without failures, batches go to the handler unchanged. What follows a failure depends on what it shows:
+/// The attempts and the time distinguish an event that can never be processed from an outage, such as that of a
+/// database, in which no event can be processed. They count for one event: the next failing event needs its own. In an
+/// outage that is longer than `min_failing_time`, each partition therefore moves one event in each such period. Choose
+/// it longer than the outages that the handler should survive, or turn `isolation` off, so that only events that the
+/// handler names with an [`EventError`](crate::processor::EventError) are moved.
 ///
-/// - *It names the event*: the handler returned an [`EventError`](super::EventError), or a
-///   [tracked event failed](super::TrackedEvent::fail). From then on the handler gets this event alone.
-/// - *It does not*: the handler gets the events that failed together in smaller calls, with a tenth of the events after
-///   each failure, until the failing event is alone.
+/// A [permanent](crate::processor::EventError::permanent) error is certain. Its event is moved at the next delivery.
 ///
-/// Each failure restarts the partition, as [`OnFailure`](super::OnFailure) says. Once the event alone has failed as
-/// often and as long as the [policy](DeadLetterPolicy) requires, it is not given to the handler again. The sink stores
-/// it after the events before it were processed, and before the events after it are. So the order of the events is
-/// kept, and neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that
-/// is neither processed nor stored. Tracked events may still be in flight meanwhile.
-///
-/// It must be the outermost handler: a handler around it must not pass it parts of a batch.
-///
-/// The owner remembers in memory which events it has moved. If one is redelivered, it is neither given to the handler
-/// nor stored again.
-///
-/// With [`OnUndecodable::Skip`](super::OnUndecodable) the sink also gets what is known of each event that the source
-/// cannot decode, before the event is skipped.
-///
-/// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
-/// record does not show that this instance owns the partition, or if the sink fails.
-///
-/// The handler timeout applies to each call of the handler and of the sink. Without a
-/// [handler timeout](super::ProcessorConfig::handler_timeout), which is the default, a call that hangs never fails, so
-/// its event is never moved.
-#[derive(Debug)]
-pub struct DeadLetters<H, K> {
-    handler: H,
-    sink: K,
-    policy: DeadLetterPolicy,
+/// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
+/// again, so with [`OnFailure::Release`](crate::processor::OnFailure::Release) the policy may never apply.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DeadLetterPolicy {
+    /// How many attempts must have failed at the event. Default 5. 0 counts as 1.
+    #[doc(alias = "max_delivery_count")]
+    pub max_attempts: u32,
+    /// How long the attempts must have failed at the event, from the first failure to the last one. Default 60 s, so
+    /// that a restart of a database moves nothing.
+    #[serde(with = "humantime_serde")]
+    pub min_failing_time: Duration,
+    /// Whether to find the failing event if the failure does not name it. Default true.
+    pub isolation: bool,
+}
+
+impl Default for DeadLetterPolicy {
+    fn default() -> Self {
+        Self { max_attempts: 5, min_failing_time: Duration::from_secs(60), isolation: true }
+    }
+}
+
+impl DeadLetterPolicy {
+    /// Sets how many attempts must have failed.
+    #[must_use]
+    pub fn with_max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// Sets how long the attempts must have failed.
+    #[must_use]
+    pub fn with_min_failing_time(mut self, time: Duration) -> Self {
+        self.min_failing_time = time;
+        self
+    }
+
+    /// Sets whether to find the failing event if the failure does not name it.
+    #[must_use]
+    pub fn with_isolation(mut self, isolation: bool) -> Self {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Returns whether the event at which the partition fails is moved.
+    fn applies_to(&self, failing: &FailureRun) -> bool {
+        failing.is_permanent()
+            || (failing.failures >= self.max_attempts && failing.failing_for() >= self.min_failing_time)
+    }
 }
 
 /// Wraps handlers in others. Every [`Handler`] implements it.
@@ -145,6 +171,43 @@ pub trait HandlerExt<E>: Handler<E> {
 }
 
 impl<E, H: Handler<E>> HandlerExt<E> for H {}
+
+/// A handler that moves events which fail again and again to a [`DeadLetterSink`], so that the partition continues. See
+/// [`HandlerExt::with_dead_letters`].
+///
+/// Without failures, batches go to the handler unchanged. What follows a failure depends on what it shows:
+///
+/// - *It names the event*: the handler returned an [`EventError`](super::EventError), or a
+///   [tracked event failed](super::TrackedEvent::fail). From then on the handler gets this event alone.
+/// - *It does not*: the handler gets the events that failed together in smaller calls, with a tenth of the events after
+///   each failure, until the failing event is alone.
+///
+/// Each failure restarts the partition, as [`OnFailure`](super::OnFailure) says. Once the event alone has failed as
+/// often and as long as the [policy](DeadLetterPolicy) requires, it is not given to the handler again. The sink stores
+/// it after the events before it were processed, and before the events after it are. So the order of the events is
+/// kept, and neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that
+/// is neither processed nor stored. Tracked events may still be in flight meanwhile.
+///
+/// It must be the outermost handler: a handler around it must not pass it parts of a batch.
+///
+/// The owner remembers in memory which events it has moved. If one is redelivered, it is neither given to the handler
+/// nor stored again.
+///
+/// With [`OnUndecodable::Skip`](super::OnUndecodable) the sink also gets what is known of each event that the source
+/// cannot decode, before the event is skipped.
+///
+/// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
+/// record does not show that this instance owns the partition, or if the sink fails.
+///
+/// The handler timeout applies to each call of the handler and of the sink. Without a
+/// [handler timeout](super::ProcessorConfig::handler_timeout), which is the default, a call that hangs never fails, so
+/// its event is never moved.
+#[derive(Debug)]
+pub struct DeadLetters<H, K> {
+    handler: H,
+    sink: K,
+    policy: DeadLetterPolicy,
+}
 
 impl<H, K> DeadLetters<H, K> {
     async fn call_handler<E>(&self, events: Vec<E>, context: &PartitionContext) -> Result<(), HandlerError>
@@ -262,5 +325,98 @@ where
 
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {
         self.handler.stopped(context, reason)
+    }
+}
+
+/// A part of a batch. The parts keep the order of the events.
+#[derive(Debug, PartialEq, Eq)]
+enum Part<E> {
+    /// The handler gets these events together. Never empty.
+    Events(Vec<E>),
+    /// The event at which the partition failed, alone.
+    Suspect(E),
+}
+
+/// Splits a batch so that the next failure shows more: the failing event alone, if it is known; otherwise, from the
+/// first event that it may be, calls with a tenth of the events.
+fn split_batch<E: Positioned>(mut events: Vec<E>, place: FailurePlace) -> Vec<Part<E>> {
+    let mut parts = Vec::new();
+    match place {
+        FailurePlace::Event(event) => {
+            if let Some(index) = events.iter().position(|each| each.sequence_number() == Some(event)) {
+                let after = events.split_off(index + 1);
+                let suspect = events.pop();
+                push_events(&mut parts, events);
+                parts.extend(suspect.map(Part::Suspect));
+                events = after;
+            }
+        }
+        FailurePlace::From { first, events: failed } => {
+            let start = events.iter().position(|each| each.sequence_number() >= Some(first)).unwrap_or(events.len());
+            let mut suspects = events.split_off(start);
+            push_events(&mut parts, events);
+            let size = failed.div_ceil(NARROWING);
+            while suspects.len() > size {
+                let rest = suspects.split_off(size);
+                push_events(&mut parts, suspects);
+                suspects = rest;
+            }
+            events = suspects;
+        }
+        FailurePlace::Unknown => {}
+    }
+    push_events(&mut parts, events);
+    parts
+}
+
+fn push_events<E>(parts: &mut Vec<Part<E>>, events: Vec<E>) {
+    if !events.is_empty() {
+        parts.push(Part::Events(events));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Eq)]
+    struct Numbered(i64);
+
+    impl Positioned for Numbered {
+        fn sequence_number(&self) -> Option<i64> {
+            Some(self.0)
+        }
+
+        fn offset(&self) -> Option<&str> {
+            None
+        }
+    }
+
+    /// Returns the parts as numbers; the suspect is negative.
+    fn parts(events: std::ops::Range<i64>, place: FailurePlace) -> Vec<Vec<i64>> {
+        let parts = split_batch(events.map(Numbered).collect(), place);
+        let numbers = parts.into_iter().map(|part| match part {
+            Part::Events(events) => events.into_iter().map(|event| event.0).collect(),
+            Part::Suspect(event) => vec![-event.0],
+        });
+        numbers.collect()
+    }
+
+    #[test]
+    fn a_known_event_is_alone() {
+        assert_eq!(parts(1..6, FailurePlace::Event(3)), [vec![1, 2], vec![-3], vec![4, 5]]);
+        assert_eq!(parts(1..3, FailurePlace::Event(1)), [vec![-1], vec![2]]);
+        assert_eq!(parts(1..3, FailurePlace::Event(2)), [vec![1], vec![-2]]);
+        assert_eq!(parts(1..3, FailurePlace::Event(7)), [vec![1, 2]], "another batch");
+    }
+
+    #[test]
+    fn an_unknown_event_is_narrowed_down() {
+        let from = |first, events| FailurePlace::From { first, events };
+        assert_eq!(parts(1..8, from(3, 20)), [vec![1, 2], vec![3, 4], vec![5, 6], vec![7]]);
+        assert_eq!(parts(3..6, from(3, 2)), [vec![3], vec![4], vec![5]]);
+        assert_eq!(parts(1..3, from(7, 20)), [vec![1, 2]], "an earlier batch");
+        assert_eq!(parts(8..10, from(7, 100)), [vec![8, 9]]);
+        assert_eq!(parts(1..3, FailurePlace::Unknown), [vec![1, 2]]);
     }
 }
