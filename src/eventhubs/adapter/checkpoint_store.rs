@@ -11,8 +11,8 @@ use azure_messaging_eventhubs::CheckpointStore;
 use azure_messaging_eventhubs::models::{Checkpoint as ClientCheckpoint, Ownership as ClientOwnership};
 use futures::stream::{FuturesUnordered, StreamExt};
 
+use super::group_memory::WantedPartition;
 use super::groups::{Groups, KnownGroup, Owners};
-use super::known_group::WantedPartition;
 use crate::blob::{BlobContainer, ETag};
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, ErrorKind, Result};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::Instrument;
 
-use super::known_group::Listed;
+use super::group_memory::Listed;
 use super::owned_partitions::OwnedPartitions;
 use crate::blob::BlobContainer;
 use crate::clock::WallClock;

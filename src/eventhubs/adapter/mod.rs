@@ -2,8 +2,8 @@
 //! that it owns.
 
 mod checkpoint_store;
+mod group_memory;
 mod groups;
-mod known_group;
 mod owned_partitions;
 
 pub use checkpoint_store::{BlobCheckpointStore, BlobCheckpointStoreBuilder};

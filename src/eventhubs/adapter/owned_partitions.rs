@@ -6,7 +6,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::Instant;
 use tracing::{Instrument, Span};
 
-use super::known_group::{Aim, Expired, KnownGroup, Listed, Owned, Stage, TimedLease, WantedPartition};
+use super::group_memory::{Aim, Expired, GroupMemory, Listed, Owned, Stage, TimedLease, WantedPartition};
 use crate::blob::ETag;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Moment, OwnerId, PartitionId, Position, Relation};
@@ -21,7 +21,7 @@ use crate::util::lock;
 #[derive(Debug)]
 pub(super) struct OwnedPartitions {
     pub(super) store: GroupStore,
-    state: Mutex<KnownGroup>,
+    state: Mutex<GroupMemory>,
 }
 
 impl OwnedPartitions {
@@ -33,7 +33,7 @@ impl OwnedPartitions {
         &self.store.identity().owner
     }
 
-    fn lock_state(&self) -> MutexGuard<'_, KnownGroup> {
+    fn lock_state(&self) -> MutexGuard<'_, GroupMemory> {
         lock(&self.state)
     }
 

@@ -40,12 +40,12 @@ const MEASURES: &[Measure] = &[
     Measure { name: "functions with more than 60 lines", at_most: 0.0, of: |code| ratio(longer_than(code, 60), 1) },
     Measure {
         name: "functions per 100 lines",
-        at_most: 8.7,
+        at_most: 8.6,
         of: |code| 100.0 * ratio(code.functions.len(), code.lines),
     },
     Measure {
         name: "helpers of 5 lines called once, per 1000 lines",
-        at_most: 7.9,
+        at_most: 7.4,
         of: |code| per_1000(code, code.once_helpers().count()),
     },
     Measure { name: "functions named with one word, %", at_most: 15.8, of: one_word },
@@ -59,7 +59,7 @@ const MEASURES: &[Measure] = &[
     Measure { name: "named closures, per 1000 lines", at_most: 0.1, of: |code| per_1000(code, code.named_closures) },
     Measure {
         name: "bindings used once, per 1000 lines",
-        at_most: 39.3,
+        at_most: 25.9,
         of: |code| per_1000(code, code.single_use_bindings),
     },
     Measure { name: "type names defined twice or more", at_most: 3.0, of: |code| ratio(shared_types(code), 1) },

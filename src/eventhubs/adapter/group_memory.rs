@@ -71,7 +71,7 @@ impl Owned {
 
 /// What is remembered of one consumer group.
 #[derive(Debug, Default)]
-pub(super) struct KnownGroup {
+pub(super) struct GroupMemory {
     pub(super) owned: HashMap<PartitionId, Arc<Owned>>,
     /// Partitions that were lost since the last response to the processor. The processor may still read them from an
     /// earlier start.
@@ -80,7 +80,7 @@ pub(super) struct KnownGroup {
     pub(super) listed: Listed,
 }
 
-impl KnownGroup {
+impl GroupMemory {
     /// Removes the partition, unless it is in another epoch by now.
     pub(super) fn remove_epoch(&mut self, partition: &PartitionId, owned: &Arc<Owned>) -> bool {
         let is_there = self.owned.get(partition).is_some_and(|known| Arc::ptr_eq(known, owned));
