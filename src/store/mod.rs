@@ -61,9 +61,11 @@ use exclusion::{KnownPartition, OperationGuard};
 pub use lease::{Claim, Lease};
 use outage::Outages;
 pub use ownership::{ClaimOutcome, ReleaseOutcome};
+pub(crate) use records::Records;
+#[cfg(feature = "testing")]
+pub(crate) use records::ownership_from_blob;
 pub use records::{Checkpoint, Listing, RecordName};
 use records::{ListingTimeouts, MalformedLogs};
-pub(crate) use records::{Records, ownership_from_blob};
 #[cfg(feature = "eventhubs")]
 pub(crate) use retry_schedule::RetrySchedule;
 use rules::WriteCondition;

@@ -10,6 +10,7 @@
 //! | [`proportion`], `cargo simulate --proportion` | the same groups, while some percent of the requests fail | how much longer everything takes |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
 //! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | the events of each loop |
+//! | [`ruler`], `cargo ruler` | these, on a library with planted faults | which of them finds which fault, and how soon |
 //!
 //! One implementation, [`history`], checks the guarantees about checkpoints for all runs that process events.
 
@@ -35,6 +36,7 @@ pub mod invariants;
 pub mod proportion;
 #[cfg(test)]
 mod random;
+pub mod ruler;
 pub mod sim;
 pub mod simulate;
 mod table;
