@@ -89,10 +89,10 @@ impl StartPosition {
 ///
 /// # Errors
 ///
-/// - [`ErrorKind::Config`](crate::ErrorKind::Config) if a retry cannot help, because the event hub or the consumer
-///   group does not exist. It ends the processor.
-/// - [`ErrorKind::Fenced`](crate::ErrorKind::Fenced) if the broker has given the partition to another reader, or
-///   rejects the receiver because of another reader.
+/// - [`ErrorKind::Config`] if a retry cannot help, because the event hub or the consumer group does not exist. It ends
+///   the processor.
+/// - [`ErrorKind::Fenced`] if the broker has given the partition to another reader, or rejects the receiver because of
+///   another reader.
 /// - [`undecodable`] if the source cannot decode an event: [`OnUndecodable`](crate::processor::OnUndecodable)
 ///   determines what follows.
 /// - Any other error: the processor retries.
@@ -122,7 +122,7 @@ pub trait EventSource: Send + Sync + 'static {
     ///
     /// `epoch` is 0 if this instance may not own the partition. The processor then looks for one event, to record where
     /// the partition starts. Such a receiver must not displace the receiver of the owner. If the broker rejects it for
-    /// that reason ([`ErrorKind::Fenced`](crate::ErrorKind::Fenced)), the processor relies on the start that the owner
+    /// that reason ([`ErrorKind::Fenced`]), the processor relies on the start that the owner
     /// has recorded, and otherwise retries.
     fn open_receiver(
         &self,
