@@ -1,0 +1,244 @@
+//! What searches for the mutants.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::Failure;
+use super::tree::{VARIABLE, folder};
+
+/// An engine that takes longer hangs, which finds the mutant.
+const LONGEST: Duration = Duration::from_secs(600);
+
+/// Seeds of the simulation, and of random operations.
+const SEEDS: u64 = 40;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+pub enum Engine {
+    /// The unit tests of the library.
+    Unit,
+    /// The tests of whole processors, in paused time.
+    Processor,
+    /// Groups of planners, and of load-balancing loops.
+    Balance,
+    /// Every order of events at one partition.
+    Exploration,
+    /// Three owners at the store, seed by seed.
+    Random,
+    /// Whole groups with faults, seed by seed.
+    Simulation,
+    /// The same with all settings, the platform and recreated event hubs.
+    Wild,
+    /// Pairs of features.
+    Pairs,
+    /// Processes, for a minute.
+    Chaos,
+}
+
+impl Engine {
+    /// All but chaos, which takes a minute for each mutant.
+    pub const DEFAULT: &[Self] = &[
+        Self::Unit,
+        Self::Processor,
+        Self::Balance,
+        Self::Exploration,
+        Self::Random,
+        Self::Simulation,
+        Self::Wild,
+        Self::Pairs,
+    ];
+
+    /// Runs the engine until it finds the mutant, or to its end.
+    pub fn judge(self, programs: &Programs, mutant: Option<usize>) -> Result<Verdict, Failure> {
+        let simulate = ["--instances", "5", "--partitions", "12", "--hours", "1", "--seeds", "1", "--jobs", "1"];
+        match self {
+            Self::Unit => programs.run_tests("eventhubs_checkpoint", &[], mutant),
+            Self::Processor => programs.run_tests("processor", &[], mutant),
+            Self::Balance => programs.run_tests(LAB, &["balance::", "balance_loop::"], mutant),
+            Self::Exploration => programs.run_tests(LAB, &["exploration::"], mutant),
+            Self::Pairs => programs.run_tests("pairs", &[], mutant),
+            Self::Random => run_seeds(mutant, |seed| {
+                let mut command = programs.command(LAB);
+                command.args(["--exact", "random::no_invariant_is_violated"]);
+                command.env("EVENTHUBS_CHECKPOINT_SEED", seed.to_string());
+                command
+            }),
+            Self::Simulation => run_seeds(mutant, |seed| {
+                let mut command = programs.command("simulate");
+                command.args(simulate).args(["--first-seed", &seed.to_string()]);
+                command
+            }),
+            Self::Wild => run_seeds(mutant, |seed| {
+                let mut command = programs.command("simulate");
+                command.args(simulate).args(["--wild", "--platform", "--first-seed", &seed.to_string()]);
+                command
+            }),
+            Self::Chaos => {
+                let mut command = programs.command("chaos");
+                command.args(["--duration", "60", "--instances", "4", "--partitions", "16", "--events", "60000"]);
+                let began = Instant::now();
+                let failed = run_until_failure(command, mutant)?;
+                Ok(Verdict::of(failed, None, began.elapsed()))
+            }
+        }
+    }
+}
+
+/// The test program of the lab's library.
+const LAB: &str = "eventhubs_checkpoint_lab";
+
+/// Whether and when an engine found a mutant.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    Found {
+        /// The number of seeds that it needed, for engines that draw.
+        seeds: Option<u64>,
+        seconds: f64,
+    },
+    Survived {
+        seconds: f64,
+    },
+}
+
+impl Verdict {
+    fn of(failed: bool, seeds: Option<u64>, elapsed: Duration) -> Self {
+        let seconds = elapsed.as_secs_f64();
+        if failed { Self::Found { seeds, seconds } } else { Self::Survived { seconds } }
+    }
+
+    pub fn is_found(&self) -> bool {
+        matches!(self, Self::Found { .. })
+    }
+}
+
+/// As a cell of the table.
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Found { seeds: Some(1), .. } => f.write_str("1 seed"),
+            Self::Found { seeds: Some(seeds), .. } => write!(f, "{seeds} seeds"),
+            Self::Found { seeds: None, seconds } => write!(f, "{seconds:.0} s"),
+            Self::Survived { .. } => f.write_str("-"),
+        }
+    }
+}
+
+/// The programs of the copy, by name.
+pub struct Programs {
+    root: PathBuf,
+    paths: HashMap<String, PathBuf>,
+}
+
+/// What cargo says about a program that it built.
+#[derive(Deserialize)]
+struct Artifact {
+    target: Target,
+    executable: Option<PathBuf>,
+    profile: Profile,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+impl Programs {
+    /// Builds the tests and programs of the copy, with some optimization, because the engines run for long.
+    pub fn build(root: &Path) -> Result<Self, Failure> {
+        let mut paths = HashMap::new();
+        for arguments in [
+            ["test", "--no-run", "--package", "eventhubs-checkpoint", "--lib", "--test=processor", "--test=pairs"]
+                .as_slice(),
+            &["test", "--no-run", "--package", "eventhubs-checkpoint-lab", "--lib"],
+            &["build", "--package", "eventhubs-checkpoint-lab", "--bin=simulate", "--bin=chaos"],
+        ] {
+            let output = Command::new(env!("CARGO"))
+                .args(arguments)
+                .args(["--locked", "--all-features", "--message-format", "json-render-diagnostics"])
+                .env("CARGO_TARGET_DIR", folder().join("build"))
+                .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+                .current_dir(root)
+                .stderr(Stdio::inherit())
+                .output()?;
+            if !output.status.success() {
+                return Err("the copy with the mutants cannot be built".into());
+            }
+            let built = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
+            paths.extend(built.filter_map(|artifact: Artifact| {
+                let is_program = artifact.profile.test || artifact.target.kind.iter().any(|kind| kind == "bin");
+                Some((artifact.target.name, artifact.executable.filter(|_| is_program)?))
+            }));
+        }
+        Ok(Self { root: root.to_owned(), paths })
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(&self.paths[name]);
+        command.current_dir(&self.root);
+        command
+    }
+
+    /// Runs a test program until the first test that fails.
+    fn run_tests(&self, name: &str, filters: &[&str], mutant: Option<usize>) -> Result<Verdict, Failure> {
+        let mut command = self.command(name);
+        command.args(filters).args(["--test-threads", "8"]);
+        let began = Instant::now();
+        let failed = run_until_failure(command, mutant)?;
+        Ok(Verdict::of(failed, None, began.elapsed()))
+    }
+}
+
+/// Runs one seed after another, until one fails.
+fn run_seeds(mutant: Option<usize>, command: impl Fn(u64) -> Command) -> Result<Verdict, Failure> {
+    let began = Instant::now();
+    for seed in 1..=SEEDS {
+        if run_until_failure(command(seed), mutant)? {
+            return Ok(Verdict::of(true, Some(seed), began.elapsed()));
+        }
+    }
+    Ok(Verdict::of(false, None, began.elapsed()))
+}
+
+/// Runs a program with a mutant. Returns at the first test that fails; at the end, whether the program failed.
+fn run_until_failure(mut command: Command, mutant: Option<usize>) -> Result<bool, Failure> {
+    if let Some(number) = mutant {
+        command.env(VARIABLE, number.to_string());
+    }
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let stdout = child.stdout.take().ok_or("the program has no output")?;
+    let (sender, lines) = mpsc::channel();
+    thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let began = Instant::now();
+    loop {
+        match lines.recv_timeout(LONGEST.saturating_sub(began.elapsed())) {
+            Ok(line) if !line.ends_with("... FAILED") => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(!child.wait()?.success()),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {
+                end(&mut child)?;
+                return Ok(true);
+            }
+        }
+    }
+}
+
+fn end(child: &mut Child) -> Result<(), Failure> {
+    child.kill()?;
+    child.wait()?;
+    Ok(())
+}
