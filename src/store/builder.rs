@@ -194,7 +194,7 @@ impl GroupStoreBuilder {
             let mut listing = self.first_listing(lower_names.record_prefix(RecordKind::Ownership), timeouts).await?;
             // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
             listing.blobs.extend(self.list_blobs(&lower_names.heartbeat_name(&self.owner), timeouts).await?.blobs);
-            let records = Records::from_blobs(&lower_names, &listing.blobs, lease_clock.now());
+            let records = Records::from_blobs(&lower_names, &listing.blobs, lease_clock);
             return Ok(FirstLook {
                 name_case: self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower),
                 other_case_is_used: false,
@@ -204,9 +204,9 @@ impl GroupStoreBuilder {
         }
         let in_lower = self.first_listing(lower_names.group_prefix(), timeouts).await?;
         let in_verbatim = self.list_blobs(verbatim_names.group_prefix(), timeouts).await?;
+        let lower = Records::from_blobs(&lower_names, &in_lower.blobs, lease_clock);
+        let verbatim = Records::from_blobs(&verbatim_names, &in_verbatim.blobs, lease_clock);
         let now = lease_clock.now();
-        let lower = Records::from_blobs(&lower_names, &in_lower.blobs, now);
-        let verbatim = Records::from_blobs(&verbatim_names, &in_verbatim.blobs, now);
         let durations = self.config.lease_durations();
         let name_case =
             self.choose_case_or_warn(&lower.case_facts(durations, now), &verbatim.case_facts(durations, now))?;

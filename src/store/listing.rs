@@ -103,6 +103,6 @@ impl GroupStore {
             .limit_listing(prefix, |limit| self.send_within(limit, StorageOperation::List, self.container.list(prefix)))
             .await?;
         self.record_response(list.response);
-        Ok(Records::from_blobs(names, &list.blobs, self.lease_clock_now()))
+        Ok(Records::from_blobs(names, &list.blobs, &*self.inner.lease_clock))
     }
 }

@@ -113,7 +113,7 @@ impl GroupStore {
 
     /// Decodes the ownership in a blob that was just read.
     pub(super) fn ownership_in(&self, partition: &PartitionId, blob: &Blob) -> Ownership {
-        ownership_from_blob(partition.clone(), blob, arrival_moment(blob, self.lease_clock_now())).0
+        ownership_from_blob(partition.clone(), blob, arrival_moment(blob, &*self.inner.lease_clock)).0
     }
 
     /// Claims one partition. See [`claim_all`](Self::claim_all).

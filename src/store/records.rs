@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::rules::{CaseFacts, LiveOwner};
 use crate::blob::{Blob, ETag};
+use crate::clock::LeaseClock;
 use crate::codec::{self, BlobNames, MalformedRecord, RecordKind};
 use crate::error::Result;
 use crate::model::{CheckpointRecord, Heartbeat, LeaseDurations, Moment, OwnerId, Ownership, PartitionId};
@@ -122,15 +123,14 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    /// Reads the records in listed blobs. Ignores blobs that are not below the prefix of any kind of record. `now` is
-    /// the time of the lease clock.
-    pub(super) fn from_blobs(names: &BlobNames, blobs: &[Blob], now: Moment) -> Self {
+    /// Reads the records in listed blobs. Ignores blobs that are not below the prefix of any kind of record.
+    pub(super) fn from_blobs(names: &BlobNames, blobs: &[Blob], lease_clock: &dyn LeaseClock) -> Self {
         let mut records = Self::default();
         for blob in blobs {
             if blob.name.starts_with(names.record_prefix(RecordKind::Ownership)) {
                 let partition = names.parse_partition(RecordKind::Ownership, &blob.name);
                 let decoded =
-                    partition.map(|partition| ownership_from_blob(partition, blob, arrival_moment(blob, now)));
+                    partition.map(|partition| ownership_from_blob(partition, blob, arrival_moment(blob, lease_clock)));
                 records.ownerships.add_blob(blob, decoded);
             } else if blob.name.starts_with(names.record_prefix(RecordKind::Checkpoint)) {
                 let partition = names.parse_partition(RecordKind::Checkpoint, &blob.name);
@@ -142,7 +142,7 @@ impl Records {
             } else if blob.name.starts_with(names.heartbeat_prefix()) {
                 let decoded = names.heartbeat_owner(&blob.name).map(|owner| {
                     let (record, problem) = codec::decode_heartbeat(&blob.name, owner, &blob.metadata);
-                    (Heartbeat::new(record, blob.etag.clone(), blob.age(), arrival_moment(blob, now)), problem)
+                    (Heartbeat::new(record, blob.etag.clone(), blob.age(), arrival_moment(blob, lease_clock)), problem)
                 });
                 records.heartbeats.add_blob(blob, decoded);
             }
@@ -178,9 +178,10 @@ impl Records {
     }
 }
 
-/// Returns when the response that contained a blob arrived, on the lease clock, whose time is `now`.
-pub(super) fn arrival_moment(blob: &Blob, now: Moment) -> Moment {
-    now.saturating_sub(blob.response.received_at.elapsed())
+/// Returns when the response that contained a blob arrived, on the lease clock. Reads two clocks at one moment: if the
+/// thread was interrupted in between, the record would look older than it is.
+pub(super) fn arrival_moment(blob: &Blob, lease_clock: &dyn LeaseClock) -> Moment {
+    lease_clock.now().saturating_sub(blob.response.received_at.elapsed())
 }
 
 /// Decodes the ownership in a blob that a response contained at this moment.
