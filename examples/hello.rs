@@ -42,7 +42,7 @@ async fn main() -> Result<(), BoxError> {
     Ok(())
 }
 
-/// Returns a connection string of an event hub and a container: those of the environment, or local ones.
+/// Returns a connection string of an event hub and a container, both from the environment or both local.
 async fn connections() -> Result<(String, Arc<dyn BlobContainer>, Option<EventHubEmulator>), BoxError> {
     let variables = ["EVENTHUBS_CONNECTION_STRING", "STORAGE_CONNECTION_STRING"];
     if variables.into_iter().any(|name| env::var(name).is_ok()) {

@@ -38,8 +38,8 @@ impl Folder {
     }
 
     /// Runs one request at a time, over all processes, so that conditions hold. The number of a request is the ETag of
-    /// what it writes. The time is that of the file system, because all instances must use one clock, and this is the
-    /// closest to a server's.
+    /// what it writes. The time comes from the file system, because all instances must use one clock, and this one is
+    /// the closest to a server's.
     pub(crate) fn run_request<T>(&self, apply: impl FnOnce(&Request<'_>) -> Result<T>) -> Result<T> {
         let (number, server_time, _lock) = lock_folder(&self.path.with_extension("lock")).map_err(unknown_outcome)?;
         let response = ResponseInfo::new(server_time, tokio::time::Instant::now());

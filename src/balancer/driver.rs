@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument;
 
@@ -90,24 +90,19 @@ impl Driver {
                     }
                     None => ControlFlow::Break(Ok(())),
                 },
-                Some(done) = self.requests.join_next() => self.on_operation_done(done),
+                Some(done) = self.requests.join_next() => match done {
+                    Ok(done) => self.feed_input(Happened::Done(done)),
+                    Err(error) => {
+                        let panicked = "internal error: an operation of the load-balancing loop panicked";
+                        ControlFlow::Break(Err(Error::new(ErrorKind::Internal, panicked).with_source(error)))
+                    }
+                },
                 () = wait_until(wait.map(|wait| Instant::now() + wait)) => self.feed_input(Happened::Woke),
                 Ok(()) = self.ports.hub.changed() => {
                     let hub = Arc::clone(&self.ports.hub.borrow_and_update());
                     self.feed_input(Happened::Hub(hub))
                 }
             };
-        }
-    }
-
-    fn on_operation_done(&mut self, done: Result<Done, JoinError>) -> Step {
-        match done {
-            Ok(done) => self.feed_input(Happened::Done(done)),
-            Err(error) => {
-                let panicked =
-                    Error::new(ErrorKind::Internal, "internal error: an operation of the load-balancing loop panicked");
-                ControlFlow::Break(Err(panicked.with_source(error)))
-            }
         }
     }
 

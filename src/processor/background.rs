@@ -1,4 +1,4 @@
-//! The tasks that run beside the tasks of the partitions.
+//! Background tasks of a processor: what it does in addition to processing partitions.
 
 use std::convert::Infallible;
 use std::sync::Arc;

@@ -76,8 +76,8 @@ where
 
 /// When a failing event is moved to the dead letters.
 ///
-/// The attempts and the time distinguish an event that can never be processed from an outage, such as that of a
-/// database, in which no event can be processed. They count for one event: the next failing event needs its own. In an
+/// The attempts and the time distinguish an event that can never be processed from an outage, for example
+/// of a database, in which no event can be processed. They count for one event: the next failing event needs its own. In an
 /// outage that is longer than `min_failing_time`, each partition therefore moves one event in each such period. Choose
 /// it longer than the outages that the handler should survive, or turn `isolation` off, so that only events that the
 /// handler names with an [`EventError`](crate::processor::EventError) are moved.

@@ -2,7 +2,7 @@
 //!
 //! # Guarantees
 //!
-//! - Every event is delivered at least once, those of one partition in order and one batch at a time.
+//! - Every event is delivered at least once. The events of one partition arrive in order, one batch at a time.
 //! - Processing continues after the last checkpoint; without one, it starts at the configured position. The start is
 //!   recorded as a position before anything is read from there.
 //! - A failing handler, a failed receiver or a rejected checkpoint stops its own partition only. A slow handler delays

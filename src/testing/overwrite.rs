@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use crate::blob::{BlobContainer, Condition, Metadata, ResponseInfo, WriteResult};
 use crate::error::{Error, ErrorKind, Result};
 
-/// How often a call reads and writes. A name that is read but can never be written is that of a directory.
+/// How often a call reads and writes. A name that is read but can never be written names a directory.
 const MAX_ATTEMPTS: u32 = 100;
 
 /// Changes a blob whatever it holds, like another tool or an SDK that writes without conditions. Each call reads the

@@ -67,8 +67,8 @@ impl LegacyCheckpoint {
         }
     }
 
-    /// Creates the checkpoint of a Kafka consumer group. Its offset is that of the *next* event to process, and counts
-    /// as sequence numbers do.
+    /// Creates the checkpoint of a Kafka consumer group. Kafka stores the offset of the *next* event to process, and
+    /// counts as sequence numbers do.
     #[must_use]
     pub fn from_kafka(partition: PartitionId, offset: i64) -> Self {
         let number = offset.saturating_sub(1);

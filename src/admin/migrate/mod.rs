@@ -1,5 +1,5 @@
-//! Brings a consumer group along from another program: reads the checkpoints of legacy SDKs and of Kafka, and plans
-//! them as those of a group.
+//! Migrates a consumer group from another program: reads the checkpoints of legacy SDKs and of Kafka, and plans to write
+//! them as checkpoints of this crate.
 //!
 //! | step | call |
 //! |---|---|
@@ -60,7 +60,7 @@ impl Operator {
     /// - The event hub does not have the partition.
     ///
     /// A partition for which the program never wrote a checkpoint stays as it is: the start position of the group's
-    /// processors decides, as that of the program did.
+    /// processors decides, as the start position of the program did.
     ///
     /// # Errors
     ///

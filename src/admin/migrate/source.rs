@@ -23,8 +23,8 @@ const CONCURRENT_READS: usize = 16;
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum LegacyProgram {
-    /// `EventProcessorHost` of .NET, Java, Node.js or Python. Its blobs are `{prefix}{consumer group}/{partition}`;
-    /// those of Python are `{partition}` for every prefix.
+    /// `EventProcessorHost` of .NET, Java, Node.js or Python. Its blobs are `{prefix}{consumer group}/{partition}`; the
+    /// Python host names its blobs `{partition}`, whatever the prefix.
     EventProcessorHost,
     /// Azure Functions with the Event Hubs extension 4 or older: `{namespace}/{event hub}/{consumer group}/{partition}`
     /// in the container `azure-webjobs-eventhub`. Later versions have the format of this crate.

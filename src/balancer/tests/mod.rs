@@ -189,7 +189,7 @@ impl Loop {
         me
     }
 
-    /// Creates a loop that owns this many partitions, all those of the event hub, each with epoch 1, and whose last
+    /// Creates a loop that owns this many partitions, all of the event hub's, each with epoch 1, and whose last
     /// cycle found nothing to claim.
     fn owning(config: BalancerConfig, partitions: u32) -> Self {
         let mut owned = Self::started(config.with_load_balancing_strategy(LoadBalancingStrategy::Greedy), partitions);

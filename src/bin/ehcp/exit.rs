@@ -123,7 +123,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Returns the message of an error and those of its causes, each one once.
+/// Returns the messages of an error and of its causes, each one once.
 pub fn with_causes(error: &dyn StdError) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

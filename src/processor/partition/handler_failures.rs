@@ -67,7 +67,7 @@ impl FailurePlace {
 }
 
 impl FailureRun {
-    /// Returns the time from the first to the last of the failures. Later time, such as that of a pause, shows nothing.
+    /// Returns the time from the first to the last of the failures. Later time, such as a pause, shows nothing.
     pub(crate) fn failing_for(&self) -> Duration {
         self.last_at - self.first_at
     }

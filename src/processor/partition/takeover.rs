@@ -35,7 +35,7 @@ pub(super) const RECHECK_WAITS: [Duration; 3] =
 struct StartFacts<'a> {
     /// Why reading could not continue before, if that is the reason for the restart.
     failure: Option<&'a ResumeFailure>,
-    /// When the event hub was created. Read before any position, so it is never that of a later event hub.
+    /// When the event hub was created. Read before any position, so it never belongs to a later event hub.
     hub_created_at: Option<OffsetDateTime>,
 }
 

@@ -10,7 +10,7 @@
 //!
 //! - The same seed and the same calls in the same order produce the same faults. On a current-thread runtime with
 //!   paused time a test is deterministic.
-//! - All times are those of tokio's clock.
+//! - All times come from tokio's clock.
 //! - The kind of an error is true: after [`Unavailable`](crate::ErrorKind::Unavailable),
 //!   [`Throttled`](crate::ErrorKind::Throttled), [`Conflict`](crate::ErrorKind::Conflict) and
 //!   [`Unauthorized`](crate::ErrorKind::Unauthorized) nothing was applied.
@@ -123,7 +123,7 @@ impl FaultyContainer {
     }
 
     /// Injects this fault into the next request that it can affect. Several injected faults are queued, each for one
-    /// request. They take precedence over those of the plan.
+    /// request. They take precedence over the faults of the plan.
     pub fn inject(&self, fault: Fault) {
         self.inject_on(Target::any(), fault);
     }

@@ -19,7 +19,7 @@ const COLUMNS: &[Column] = &[
     Column::text("REMEDY"),
 ];
 
-/// The checks of the connections, which come before those of the records.
+/// The checks of the connections, which come before the checks of the records.
 const STORAGE: &str = "storage";
 const STORAGE_WRITE: &str = "storage-write";
 const HUB: &str = "hub";

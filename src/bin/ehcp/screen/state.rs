@@ -14,7 +14,7 @@ use crate::output::printable_text;
 use crate::text::format_duration;
 use crate::watching::{CountedLook, GroupHistory};
 
-/// How long a look may take without notice.
+/// How much older than two intervals a look may be before the screen says so.
 const SLOW: Duration = Duration::from_secs(3);
 
 /// What does not change while the screen is shown.

@@ -46,7 +46,7 @@ pub struct DescribedGroup<'a> {
 
 impl GroupHistory {
     /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
-    /// events are those of an earlier look, and do not count for rates.
+    /// events come from an earlier look, and do not count for rates.
     pub fn add_look(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<GroupChange> {
         if let Some(last) = &self.last {
             // The time of the storage is known to the second, so it may seem to go back.

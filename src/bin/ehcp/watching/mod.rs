@@ -32,7 +32,7 @@ pub struct Watcher {
 /// What one look found.
 pub struct Look {
     pub group: GroupDescription,
-    /// Whether the event hub was read for this look. If not, its numbers are those of an earlier look, or missing.
+    /// Whether the event hub was read for this look. If not, its numbers come from an earlier look, or are missing.
     pub is_hub_read: bool,
     /// Why the event hub was not read, until it is read again.
     pub hub_failure: Option<String>,

@@ -1,4 +1,4 @@
-//! Groups for tests.
+//! Groups for the unit tests of the displays. Compiled for tests only, which is why it may panic.
 
 use std::sync::Arc;
 

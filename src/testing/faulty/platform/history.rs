@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-/// How many versions each blob has had. The account keeps all of them, also those of deleted blobs.
+/// How many versions each blob has had. The account keeps all of them, also the versions of deleted blobs.
 #[derive(Debug)]
 pub(super) struct History {
     page_size: NonZeroUsize,

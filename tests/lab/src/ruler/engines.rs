@@ -36,7 +36,7 @@ pub enum Engine {
     Random,
     /// Whole groups with faults, seed by seed.
     Simulation,
-    /// The same with all settings, the platform and recreated event hubs.
+    /// The same with settings from their whole range, more faults, and the platform.
     Wild,
     /// Pairs of features.
     Pairs,
@@ -59,7 +59,6 @@ impl Engine {
 
     /// Runs the engine until it finds the mutant, or to its end.
     pub fn judge(self, programs: &Programs, mutant: Option<usize>) -> Result<Verdict, Failure> {
-        let simulate = ["--instances", "5", "--partitions", "12", "--hours", "1", "--seeds", "1", "--jobs", "1"];
         match self {
             Self::Unit => programs.run_tests("eventhubs_checkpoint", &[], mutant),
             Self::Processor => programs.run_tests("processor", &[], mutant),
@@ -72,16 +71,8 @@ impl Engine {
                 command.env("EVENTHUBS_CHECKPOINT_SEED", seed.to_string());
                 command
             }),
-            Self::Simulation => run_seeds(mutant, |seed| {
-                let mut command = programs.command("simulate");
-                command.args(simulate).args(["--first-seed", &seed.to_string()]);
-                command
-            }),
-            Self::Wild => run_seeds(mutant, |seed| {
-                let mut command = programs.command("simulate");
-                command.args(simulate).args(["--wild", "--platform", "--first-seed", &seed.to_string()]);
-                command
-            }),
+            Self::Simulation => programs.simulate(&[], mutant),
+            Self::Wild => programs.simulate(&["--wild", "--platform"], mutant),
             Self::Chaos => {
                 let mut command = programs.command("chaos");
                 command.args(["--duration", "60", "--instances", "4", "--partitions", "16", "--events", "60000"]);
@@ -143,19 +134,13 @@ pub struct Programs {
 #[derive(Deserialize)]
 struct Artifact {
     target: Target,
+    /// `None` for a library.
     executable: Option<PathBuf>,
-    profile: Profile,
 }
 
 #[derive(Deserialize)]
 struct Target {
     name: String,
-    kind: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Profile {
-    test: bool,
 }
 
 impl Programs {
@@ -180,10 +165,7 @@ impl Programs {
                 return Err("the copy with the mutants cannot be built".into());
             }
             let built = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-            paths.extend(built.filter_map(|artifact: Artifact| {
-                let is_program = artifact.profile.test || artifact.target.kind.iter().any(|kind| kind == "bin");
-                Some((artifact.target.name, artifact.executable.filter(|_| is_program)?))
-            }));
+            paths.extend(built.filter_map(|artifact: Artifact| Some((artifact.target.name, artifact.executable?))));
         }
         Ok(Self { root: root.to_owned(), paths })
     }
@@ -201,6 +183,16 @@ impl Programs {
         let began = Instant::now();
         let failed = run_until_failure(command, mutant)?;
         Ok(Verdict::of(failed, None, began.elapsed()))
+    }
+
+    /// Simulates one group after another, until an invariant is violated.
+    fn simulate(&self, options: &[&str], mutant: Option<usize>) -> Result<Verdict, Failure> {
+        run_seeds(mutant, |seed| {
+            let mut command = self.command("simulate");
+            command.args(["--instances", "5", "--partitions", "12", "--hours", "1", "--seeds", "1", "--jobs", "1"]);
+            command.args(options).args(["--first-seed", &seed.to_string()]);
+            command
+        })
     }
 }
 

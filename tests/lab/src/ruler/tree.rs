@@ -8,7 +8,7 @@ use std::process::Command;
 use super::Failure;
 use super::mutants::{Mutant, SWITCH};
 
-/// The environment variable that names the mutant that is on.
+/// The environment variable with the number of the mutant that is on.
 pub const VARIABLE: &str = "EVENTHUBS_CHECKPOINT_MUTANT";
 
 /// What turns mutants on. It is cheap, because the exploration asks millions of times.
@@ -17,7 +17,7 @@ const SWITCHES: &str = r#"//! Switches of the planted faults.
 use std::sync::LazyLock;
 
 static ACTIVE: LazyLock<Option<usize>> =
-    LazyLock::new(|| std::env::var("EVENTHUBS_CHECKPOINT_MUTANT").ok()?.parse().ok());
+    LazyLock::new(|| std::env::var("VARIABLE").ok()?.parse().ok());
 
 /// Returns whether this fault is turned on.
 pub(crate) fn is_active(number: usize) -> bool {
@@ -50,7 +50,7 @@ pub fn plant(mutants: &[&Mutant]) -> Result<PathBuf, Failure> {
             write_if_changed(&copy.join(path), &planted(path, fs::read(source)?, mutants)?)?;
         }
     }
-    write_if_changed(&copy.join("src/planted.rs"), SWITCHES.as_bytes())?;
+    write_if_changed(&copy.join("src/planted.rs"), SWITCHES.replace("VARIABLE", VARIABLE).as_bytes())?;
     Ok(copy)
 }
 
