@@ -78,12 +78,15 @@ mod planned_reset;
 mod reader;
 mod records;
 mod reset;
+#[allow(missing_docs, clippy::must_use_candidate, reason = "private, but for tests")]
+mod reset_steps;
 mod session;
 mod takeover;
 
-/// How an operator takes a partition over.
+/// How an operator takes a partition over, and what it does with it.
 #[cfg(feature = "testing")]
 pub(crate) mod internal {
+    pub use super::reset_steps::{Purpose, ResetProgress, ResetReport, ResetStep, StepEnd};
     pub use super::takeover::{Allowed, Takeover, takeover};
 }
 

@@ -9,15 +9,11 @@ use super::plan::Expected;
 use super::reader::Reader;
 use super::records::{GroupRecords, OwnerRecords};
 use super::reset::{NotDone, ResetOptions, ResetOutcome};
-use super::session::{OperatorSession, ResetOrder, Retries};
-use super::takeover::{Allowed, Takeover, takeover};
+use super::reset_steps::ResetReport;
+use super::session::{OperatorSession, ResetOrder, decide_takeover};
 use crate::error::{Error, Result};
-use crate::model::{NameCase, OwnerId, OwnershipRecord, PartitionId, Position};
-use crate::store::membership::DeclareDeadOutcome;
-use crate::store::{Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, ReleaseOutcome, RequestCounts};
-
-/// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
-const MAX_CLAIMS: u32 = 3;
+use crate::model::{NameCase, OwnerId, PartitionId, Position};
+use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts};
 
 /// An operator of one consumer group, for one run of an administrative program.
 ///
@@ -45,23 +41,6 @@ const MAX_CLAIMS: u32 = 3;
 #[derive(Clone, Debug)]
 pub struct Operator {
     store: GroupStore,
-}
-
-/// Why an operator takes a partition over.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// To reset its checkpoint. The partition is then reserved for its owner.
-    Reset,
-    /// To release it, for any member.
-    Release,
-}
-
-/// What the claims of one takeover replace. An attempt without a response may have replaced a record that the next
-/// attempt does not find anymore.
-#[derive(Default)]
-struct DisplacedOwnership {
-    record: Option<OwnershipRecord>,
-    settle: bool,
 }
 
 impl Operator {
@@ -120,7 +99,7 @@ impl Operator {
                 "partition {twice} has two new positions: pass one position per partition"
             )));
         }
-        let survey = &OwnerRecords::read(&self.store).await?;
+        let listing = &OwnerRecords::read(&self.store).await?;
         let resets = resets.into_iter().map(|(partition, position)| async move {
             let order = ResetOrder {
                 position,
@@ -129,40 +108,28 @@ impl Operator {
                 attempts: 1,
                 stop: pending().boxed().shared(),
             };
-            let outcome = self.reset_one(survey, &partition, &order, options).await;
+            let outcome = self.reset_one(listing, &partition, &order, options).await;
             (partition, outcome)
         });
         Ok(join_all(resets).await)
     }
 
-    /// Resets one partition, by a listing of the group. Lists the group again if another owner claims the partition in
-    /// the meantime, as often as the order permits.
+    /// Resets one partition, by a listing of the group.
     pub(super) async fn reset_one(
         &self,
-        first: &OwnerRecords,
+        listing: &OwnerRecords,
         partition: &PartitionId,
         order: &ResetOrder,
         options: &ResetOptions,
     ) -> ResetOutcome {
-        let mut later = None;
-        let mut attempts_left = order.attempts;
-        loop {
-            if order.stop.clone().now_or_never().is_some() {
-                return ResetOutcome::NotDone(NotDone::Stopped);
+        let session = OperatorSession::new(&self.store, partition, options, Some(order), listing);
+        match session.run().await {
+            (ResetReport::Done, _) => ResetOutcome::Done,
+            (ResetReport::NotDone, reason) => ResetOutcome::NotDone(reason),
+            (ResetReport::Indeterminate { written }, NotDone::Failed(error)) => {
+                ResetOutcome::Indeterminate { written, error: Some(error) }
             }
-            let survey = later.as_ref().unwrap_or(first);
-            let outcome = match self.take_over(survey, partition, Purpose::Reset, options).await {
-                Ok(session) => session.reset(order).await,
-                Err(reason) => ResetOutcome::NotDone(reason),
-            };
-            attempts_left -= 1;
-            if attempts_left == 0 || !matches!(outcome, ResetOutcome::NotDone(NotDone::Lost { .. })) {
-                return outcome;
-            }
-            later = match OwnerRecords::read(&self.store).await {
-                Ok(survey) => Some(survey),
-                Err(_) => return outcome,
-            };
+            (ResetReport::Indeterminate { written }, _) => ResetOutcome::Indeterminate { written, error: None },
         }
     }
 
@@ -181,9 +148,9 @@ impl Operator {
         partitions: Vec<PartitionId>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, Result<(), NotDone>)>> {
-        let survey = &OwnerRecords::read(&self.store).await?;
+        let listing = &OwnerRecords::read(&self.store).await?;
         let releases = partitions.into_iter().map(|partition| async move {
-            let released = self.release_one(survey, &partition, options).await;
+            let released = self.release_one(listing, &partition, options).await;
             (partition, released)
         });
         Ok(join_all(releases).await)
@@ -191,19 +158,17 @@ impl Operator {
 
     async fn release_one(
         &self,
-        survey: &OwnerRecords,
+        listing: &OwnerRecords,
         partition: &PartitionId,
         options: &ResetOptions,
     ) -> Result<(), NotDone> {
-        if survey.ownerships.records.iter().all(|seen| seen.partition != *partition) {
+        if listing.ownerships.records.iter().all(|seen| seen.partition != *partition) {
             // A claim would create a record, also of a partition that does not exist.
-            return self.decide_takeover(survey, partition, options).map(drop);
+            return decide_takeover(&self.store, listing, partition, options).map(drop);
         }
-        let session = self.take_over(survey, partition, Purpose::Release, options).await?;
-        match session.release_partition().await {
-            ReleaseOutcome::Released => Ok(()),
-            ReleaseOutcome::Lost { by } => Err(NotDone::Lost { by }),
-            ReleaseOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),
+        match OperatorSession::new(&self.store, partition, options, None, listing).run().await {
+            (ResetReport::Done, _) => Ok(()),
+            (_, reason) => Err(reason),
         }
     }
 
@@ -230,94 +195,5 @@ impl Operator {
 
     pub(super) fn store(&self) -> &GroupStore {
         &self.store
-    }
-
-    /// Takes the partition over. Lists the group again if another owner wrote the record first, or if the claim failed:
-    /// the record may be this operator's already.
-    async fn take_over(
-        &self,
-        first: &OwnerRecords,
-        partition: &PartitionId,
-        purpose: Purpose,
-        options: &ResetOptions,
-    ) -> Result<OperatorSession, NotDone> {
-        let mut retries = Retries::new(&self.store, MAX_CLAIMS);
-        let mut earlier = DisplacedOwnership::default();
-        let mut taken = self.take_over_once(first, partition, purpose, options, &mut earlier).await;
-        loop {
-            let goes_on = match &taken {
-                Err(NotDone::Lost { .. }) => retries.try_again(),
-                Err(NotDone::Failed(error)) => retries.try_again_after(error).await,
-                _ => false,
-            };
-            if !goes_on {
-                return taken;
-            }
-            taken = match OwnerRecords::read(&self.store).await {
-                Ok(survey) => self.take_over_once(&survey, partition, purpose, options, &mut earlier).await,
-                Err(error) => Err(NotDone::Failed(error)),
-            };
-        }
-    }
-
-    async fn take_over_once(
-        &self,
-        survey: &OwnerRecords,
-        partition: &PartitionId,
-        purpose: Purpose,
-        options: &ResetOptions,
-        displaced: &mut DisplacedOwnership,
-    ) -> Result<OperatorSession, NotDone> {
-        let mut takeover = self.decide_takeover(survey, partition, options)?;
-        if purpose == Purpose::Release {
-            takeover.return_to = None;
-        }
-        displaced.settle |= takeover.settle;
-        let found = takeover.over.as_ref().map(|seen| &seen.record);
-        if found.is_none_or(|found| found.owner.as_ref() != Some(self.id())) {
-            displaced.record = found.cloned();
-        }
-        match self.claim_partition(survey, partition, takeover).await {
-            ClaimOutcome::Won(lease) => {
-                let settle = displaced.settle.then_some(options.settle);
-                Ok(OperatorSession::new(self.store.clone(), lease, displaced.record.take(), settle))
-            }
-            ClaimOutcome::Lost { by } => Err(NotDone::Lost { by }),
-            ClaimOutcome::Replaced { .. } => Err(NotDone::Lost { by: Some(self.id().clone()) }),
-            ClaimOutcome::Indeterminate(error) => Err(NotDone::Failed(error)),
-        }
-    }
-
-    fn decide_takeover(
-        &self,
-        survey: &OwnerRecords,
-        partition: &PartitionId,
-        options: &ResetOptions,
-    ) -> Result<Takeover, NotDone> {
-        let partitions: BTreeSet<_> =
-            survey.ownerships.records.iter().map(|seen| &seen.partition).chain([partition]).cloned().collect();
-        let view = survey.operator_view(&self.store, &Vec::from_iter(partitions), self.store.lease_clock_now());
-        takeover(&view, partition, Allowed { live: options.allow_live, foreign: options.allow_foreign })
-    }
-
-    async fn claim_partition(
-        &self,
-        survey: &OwnerRecords,
-        partition: &PartitionId,
-        takeover: Takeover,
-    ) -> ClaimOutcome {
-        let Some(seen) = takeover.over else {
-            return self.store.claim(&Claim::unowned(partition.clone())).await;
-        };
-        if takeover.declare_dead && seen.is_kept_alive_by_heartbeat(self.store.identity()) {
-            let owner = seen.record.owner.as_ref();
-            let heartbeat = survey.heartbeats.records.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner);
-            match self.store.declare_dead(&seen, heartbeat).await {
-                Ok(DeclareDeadOutcome::Declared) => {}
-                Ok(DeclareDeadOutcome::StillAlive) => return ClaimOutcome::Lost { by: seen.record.owner },
-                Err(error) => return ClaimOutcome::Indeterminate(error),
-            }
-        }
-        self.store.claim(&Claim::over(&seen).with_handoff_to(takeover.return_to)).await
     }
 }

@@ -1,6 +1,8 @@
-//! What an operator does with a partition that it owns: adopt it, wait for other SDKs, write the position, release it.
+//! The work of an operator on one partition: performs the [steps](super::reset_steps), and repeats those that fail.
 
+use std::collections::BTreeSet;
 use std::error::Error as _;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -9,11 +11,18 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::plan::Expected;
-use super::reset::{NotDone, ResetOutcome};
+use super::records::OwnerRecords;
+use super::reset::{NotDone, ResetOptions};
+use super::reset_steps::{Purpose, ResetProgress, ResetReport, ResetStep, StepEnd};
+use super::takeover::{Allowed, Takeover, takeover};
 use crate::backoff::CountingBackoff;
 use crate::error::{Error, ErrorKind};
-use crate::model::{CheckpointRecord, OwnerId, OwnershipRecord, Position};
-use crate::store::{AdoptOutcome, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
+use crate::model::{CheckpointRecord, OwnershipRecord, PartitionId, Position};
+use crate::store::membership::DeclareDeadOutcome;
+use crate::store::{AdoptOutcome, Adoption, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
+
+/// How many times a partition is claimed. A renewal between the listing and the claim costs one attempt.
+const MAX_CLAIMS: u32 = 3;
 
 /// How many times the position, or the release, is tried.
 const MAX_ATTEMPTS: u32 = 5;
@@ -32,121 +41,194 @@ pub(super) struct ResetOrder {
     pub(super) stop: Shared<BoxFuture<'static, ()>>,
 }
 
-/// A partition that the operator owns.
-pub(super) struct OperatorSession {
-    store: GroupStore,
-    lease: Lease,
-    /// The ownership that it has replaced, if there was one.
+/// One partition, from the takeover to the report.
+pub(super) struct OperatorSession<'a> {
+    store: &'a GroupStore,
+    partition: &'a PartitionId,
+    options: &'a ResetOptions,
+    /// `None` if the partition is only released.
+    order: Option<&'a ResetOrder>,
+    /// The listing for all partitions of one call. It is used once.
+    first_listing: Option<&'a OwnerRecords>,
+    progress: ResetProgress,
+    /// The ownership that the claims replace, if there was one. A claim without a response may have replaced a record
+    /// that the next listing does not show anymore.
     displaced: Option<OwnershipRecord>,
-    /// How long to wait before the position is written.
-    settle: Option<Duration>,
-    /// Whether the outcome of a write of the position is unknown.
-    indeterminate: bool,
+    lease: Option<Lease>,
+    adoption: Option<Adoption>,
 }
 
-/// Why the position was not written.
-enum ResetFailure {
-    Lost {
-        by: Option<OwnerId>,
-    },
-    /// The operator must not write it.
+/// Why a step was not done.
+enum StepFailure {
+    /// Another owner has the partition.
+    Lost(NotDone),
+    /// It must not be done.
     Refused(NotDone),
     Failed(Error),
 }
 
-impl OperatorSession {
+impl<'a> OperatorSession<'a> {
     pub(super) fn new(
-        store: GroupStore,
-        lease: Lease,
-        displaced: Option<OwnershipRecord>,
-        settle: Option<Duration>,
+        store: &'a GroupStore,
+        partition: &'a PartitionId,
+        options: &'a ResetOptions,
+        order: Option<&'a ResetOrder>,
+        listing: &'a OwnerRecords,
     ) -> Self {
-        Self { store, lease, displaced, settle, indeterminate: false }
+        Self {
+            store,
+            partition,
+            options,
+            order,
+            first_listing: Some(listing),
+            progress: ResetProgress::new(if order.is_some() { Purpose::Reset } else { Purpose::Release }),
+            displaced: None,
+            lease: None,
+            adoption: None,
+        }
     }
 
-    /// Writes the position and releases the partition, each again after a conflict or without a response.
-    pub(super) async fn reset(mut self, order: &ResetOrder) -> ResetOutcome {
-        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
-        let written = loop {
-            match self.write_position(order).await {
-                Err(ResetFailure::Failed(error)) if retries.try_again_after(&error).await => {}
-                written => break written,
+    /// Performs one step after another, to the report. Begins again with a takeover if another owner claimed the
+    /// partition before the position was written, as often as the order permits. Also returns the reason why the work is
+    /// not done, if it is not.
+    pub(super) async fn run(mut self) -> (ResetReport, NotDone) {
+        let mut resets_left = self.order.map_or(1, |order| order.attempts);
+        loop {
+            let (report, reason) = self.run_once().await;
+            resets_left -= 1;
+            if resets_left == 0 || report != ResetReport::NotDone || !matches!(reason, NotDone::Lost { .. }) {
+                return (report, reason);
             }
-        };
-        let failure = match written {
-            // The reset is done only if the release was written, too.
-            Ok(()) => {
-                return match self.release_partition().await {
-                    ReleaseOutcome::Released => ResetOutcome::Done,
-                    ReleaseOutcome::Lost { .. } => ResetOutcome::Indeterminate { written: true, error: None },
-                    ReleaseOutcome::Indeterminate(error) => {
-                        ResetOutcome::Indeterminate { written: true, error: Some(error) }
+            self.progress = ResetProgress::new(self.progress.purpose);
+        }
+    }
+
+    async fn run_once(&mut self) -> (ResetReport, NotDone) {
+        let mut reason = NotDone::Stopped;
+        let mut retries = Retries::new(self.store, MAX_CLAIMS);
+        loop {
+            let step = self.progress.step;
+            let end = match self.perform(step).await {
+                Ok(()) => StepEnd::Done,
+                Err(failure) => {
+                    let end = failure.end_of_step(step, &mut retries).await;
+                    // What was given up is released for a reason that the outcome of the release does not change.
+                    if step != (ResetStep::Release { completed: false }) {
+                        reason = failure.into_reason();
                     }
-                };
+                    end
+                }
+            };
+            self.progress = match self.progress.after(end) {
+                ControlFlow::Continue(progress) => progress,
+                ControlFlow::Break(report) => return (report, reason),
+            };
+            if self.progress.step.begins_phase_after(step) {
+                retries = Retries::new(self.store, MAX_ATTEMPTS);
             }
-            Err(failure) => failure,
-        };
-        if let ResetFailure::Failed(_) | ResetFailure::Refused(_) = failure {
-            // The outcome is about the position. The outcome of the release does not change it.
-            let _ = self.release_partition().await;
-        }
-        match failure {
-            ResetFailure::Lost { .. } | ResetFailure::Refused(_) if self.indeterminate => {
-                ResetOutcome::Indeterminate { written: false, error: None }
-            }
-            ResetFailure::Failed(error) if self.indeterminate => {
-                ResetOutcome::Indeterminate { written: false, error: Some(error) }
-            }
-            ResetFailure::Lost { by } => ResetOutcome::NotDone(NotDone::Lost { by }),
-            ResetFailure::Refused(reason) => ResetOutcome::NotDone(reason),
-            ResetFailure::Failed(error) => ResetOutcome::NotDone(NotDone::Failed(error)),
         }
     }
 
-    /// Adopts the partition, waits for other SDKs, and writes the position. Fails if the checkpoint is not the expected
-    /// one.
-    async fn write_position(&mut self, order: &ResetOrder) -> Result<(), ResetFailure> {
-        let mut adoption = match self.store.adopt(self.lease.partition(), self.lease.epoch(), None).await {
+    async fn perform(&mut self, step: ResetStep) -> Result<(), StepFailure> {
+        match (step, self.order) {
+            (ResetStep::TakeOver, _) => self.take_over().await,
+            (ResetStep::Adopt, Some(order)) => self.adopt(order).await,
+            (ResetStep::Hold, Some(order)) => self.hold(order).await,
+            (ResetStep::Write, Some(order)) => self.write_position(order).await,
+            // Without an order there is nothing to do but to release the partition.
+            (ResetStep::Release { .. }, _) | (_, None) => self.release().await,
+        }
+    }
+
+    /// Lists the group unless it was just listed, and claims the partition.
+    async fn take_over(&mut self) -> Result<(), StepFailure> {
+        if let Some(order) = self.order {
+            order.check_not_stopped()?;
+        }
+        let listed;
+        let listing = if let Some(listing) = self.first_listing.take() {
+            listing
+        } else {
+            listed = OwnerRecords::read(self.store).await.map_err(StepFailure::Failed)?;
+            &listed
+        };
+        let mut takeover =
+            decide_takeover(self.store, listing, self.partition, self.options).map_err(StepFailure::Refused)?;
+        if self.progress.purpose == Purpose::Release {
+            takeover.return_to = None;
+        }
+        self.progress.must_hold |= takeover.settle;
+        let found = takeover.over.as_ref().map(|seen| &seen.record);
+        let this = &self.store.identity().owner;
+        if found.is_none_or(|found| found.owner.as_ref() != Some(this)) {
+            self.displaced = found.cloned();
+        }
+        match self.claim(listing, takeover).await {
+            ClaimOutcome::Won(lease) => {
+                self.lease = Some(lease);
+                Ok(())
+            }
+            ClaimOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
+            ClaimOutcome::Replaced { .. } => Err(StepFailure::Lost(NotDone::Lost { by: Some(this.clone()) })),
+            ClaimOutcome::Indeterminate(error) => Err(StepFailure::Failed(error)),
+        }
+    }
+
+    async fn claim(&self, listing: &OwnerRecords, takeover: Takeover) -> ClaimOutcome {
+        let Some(seen) = takeover.over else {
+            return self.store.claim(&Claim::unowned(self.partition.clone())).await;
+        };
+        if takeover.declare_dead && seen.is_kept_alive_by_heartbeat(self.store.identity()) {
+            let owner = seen.record.owner.as_ref();
+            let heartbeat = listing.heartbeats.records.iter().find(|heartbeat| Some(&heartbeat.record.owner) == owner);
+            match self.store.declare_dead(&seen, heartbeat).await {
+                Ok(DeclareDeadOutcome::Declared) => {}
+                Ok(DeclareDeadOutcome::StillAlive) => return ClaimOutcome::Lost { by: seen.record.owner },
+                Err(error) => return ClaimOutcome::Indeterminate(error),
+            }
+        }
+        self.store.claim(&Claim::over(&seen).with_handoff_to(takeover.return_to)).await
+    }
+
+    /// Adopts the checkpoint. It must be the expected one, unless an earlier attempt may have written the position.
+    async fn adopt(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
+        let lease = self.lease()?;
+        let adoption = match self.store.adopt(lease.partition(), lease.epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adoption)) => adoption,
-            Ok(AdoptOutcome::Lost { by }) => return Err(ResetFailure::Lost { by }),
-            Err(error) => return Err(ResetFailure::Failed(error)),
+            Ok(AdoptOutcome::Lost { by }) => return Err(StepFailure::Lost(NotDone::Lost { by })),
+            Err(error) => return Err(StepFailure::Failed(error)),
         };
         let found = adoption.record();
-        // An earlier attempt may have written the new position.
-        let is_written = self.indeterminate && is_at(found, &order.position);
+        let is_written = self.progress.in_doubt && is_at(found, &order.position);
         if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
-            return Err(ResetFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
+            return Err(StepFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
         }
-        if let Some(settle) = self.settle
-            && let Either::Left((held, _)) = select(Box::pin(self.hold_partition(settle)), order.stop.clone()).await
-        {
-            held?;
-        }
-        if order.stop.clone().now_or_never().is_some() {
-            return Err(ResetFailure::Refused(NotDone::Stopped));
-        }
-        adoption.set_hub_created_at(order.hub_created_at);
-        self.store.replace_checkpoint(&mut adoption, &order.position).await.map_err(|error| {
-            self.indeterminate |= may_be_applied(&error);
-            ResetFailure::Failed(error)
-        })
+        self.adoption = Some(adoption);
+        Ok(())
     }
 
-    /// Keeps the partition for this long. If another SDK writes a checkpoint in the meantime, the write that follows
-    /// fails, and everything is repeated.
-    async fn hold_partition(&mut self, time: Duration) -> Result<(), ResetFailure> {
+    /// Holds the partition until owners of other SDKs have detected the loss. If one of them writes a checkpoint in the
+    /// meantime, the write of the position fails.
+    async fn hold(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
+        match select(Box::pin(self.renew_for(self.options.settle)), order.stop.clone()).await {
+            Either::Left((held, _)) => held,
+            Either::Right(_) => Err(StepFailure::Refused(NotDone::Stopped)),
+        }
+    }
+
+    async fn renew_for(&mut self, time: Duration) -> Result<(), StepFailure> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
-            sleep(left.min(self.store.lease_durations().own / 6)).await;
-            match self.store.renew(&self.lease).await {
-                ClaimOutcome::Won(lease) => self.lease = lease,
-                ClaimOutcome::Lost { by } => return Err(ResetFailure::Lost { by }),
-                ClaimOutcome::Replaced { .. } => return Err(ResetFailure::Lost { by: None }),
-                ClaimOutcome::Indeterminate(error)
-                    if self.store.lease_age(&self.lease) > self.store.lease_durations().own =>
-                {
-                    return Err(ResetFailure::Failed(error));
+            let lease_duration = self.store.lease_durations().own;
+            sleep(left.min(lease_duration / 6)).await;
+            let lease = self.lease()?;
+            match self.store.renew(lease).await {
+                ClaimOutcome::Won(lease) => self.lease = Some(lease),
+                ClaimOutcome::Lost { by } => return Err(StepFailure::Lost(NotDone::Lost { by })),
+                ClaimOutcome::Replaced { .. } => return Err(StepFailure::Lost(NotDone::Lost { by: None })),
+                ClaimOutcome::Indeterminate(error) if self.store.lease_age(lease) > lease_duration => {
+                    return Err(StepFailure::Failed(error));
                 }
                 ClaimOutcome::Indeterminate(_) => {}
             }
@@ -154,15 +236,74 @@ impl OperatorSession {
         Ok(())
     }
 
-    pub(super) async fn release_partition(&self) -> ReleaseOutcome {
-        let mut retries = Retries::new(&self.store, MAX_ATTEMPTS);
-        loop {
-            match self.store.release(&self.lease).await {
-                ReleaseOutcome::Indeterminate(error) if retries.try_again_after(&error).await => {}
-                outcome => return outcome,
+    async fn write_position(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
+        order.check_not_stopped()?;
+        let Some(adoption) = &mut self.adoption else {
+            return Err(StepFailure::Lost(NotDone::Lost { by: None }));
+        };
+        adoption.set_hub_created_at(order.hub_created_at);
+        self.store.replace_checkpoint(adoption, &order.position).await.map_err(StepFailure::Failed)
+    }
+
+    async fn release(&self) -> Result<(), StepFailure> {
+        match self.store.release(self.lease()?).await {
+            ReleaseOutcome::Released => Ok(()),
+            ReleaseOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
+            ReleaseOutcome::Indeterminate(error) => Err(StepFailure::Failed(error)),
+        }
+    }
+
+    /// Returns the lease that the takeover won.
+    fn lease(&self) -> Result<&Lease, StepFailure> {
+        self.lease.as_ref().ok_or(StepFailure::Lost(NotDone::Lost { by: None }))
+    }
+}
+
+impl ResetOrder {
+    fn check_not_stopped(&self) -> Result<(), StepFailure> {
+        match self.stop.clone().now_or_never() {
+            Some(()) => Err(StepFailure::Refused(NotDone::Stopped)),
+            None => Ok(()),
+        }
+    }
+}
+
+impl StepFailure {
+    /// Returns how the step ended: whether it is tried again, after a wait.
+    async fn end_of_step(&self, step: ResetStep, retries: &mut Retries) -> StepEnd {
+        match self {
+            Self::Lost(_) if step != ResetStep::TakeOver || retries.try_again() => StepEnd::Lost,
+            Self::Lost(_) | Self::Refused(_) => StepEnd::GivenUp { in_doubt: false },
+            Self::Failed(error) => {
+                let in_doubt = step == ResetStep::Write && may_be_applied(error);
+                if retries.try_again_after(error).await {
+                    StepEnd::Failed { in_doubt }
+                } else {
+                    StepEnd::GivenUp { in_doubt }
+                }
             }
         }
     }
+
+    fn into_reason(self) -> NotDone {
+        match self {
+            Self::Lost(reason) | Self::Refused(reason) => reason,
+            Self::Failed(error) => NotDone::Failed(error),
+        }
+    }
+}
+
+/// Decides by a listing of the group whether and how the partition is taken over.
+pub(super) fn decide_takeover(
+    store: &GroupStore,
+    listing: &OwnerRecords,
+    partition: &PartitionId,
+    options: &ResetOptions,
+) -> Result<Takeover, NotDone> {
+    let partitions: BTreeSet<_> =
+        listing.ownerships.records.iter().map(|seen| &seen.partition).chain([partition]).cloned().collect();
+    let view = listing.operator_view(store, &Vec::from_iter(partitions), store.lease_clock_now());
+    takeover(&view, partition, Allowed { live: options.allow_live, foreign: options.allow_foreign })
 }
 
 /// Returns whether the record is at this position. One without an offset is at a position with an empty one.
@@ -178,7 +319,7 @@ fn may_be_applied(error: &Error) -> bool {
 }
 
 /// A bounded number of attempts.
-pub(super) struct Retries {
+struct Retries {
     store: GroupStore,
     backoff: CountingBackoff,
     /// How many attempts are left after the current one.
@@ -186,7 +327,7 @@ pub(super) struct Retries {
 }
 
 impl Retries {
-    pub(super) fn new(store: &GroupStore, attempts: u32) -> Self {
+    fn new(store: &GroupStore, attempts: u32) -> Self {
         Self {
             store: store.clone(),
             backoff: CountingBackoff::new(store.request_timeout() / 16, store.lease_durations().own / 6),
@@ -195,7 +336,7 @@ impl Retries {
     }
 
     /// Returns whether there is another attempt.
-    pub(super) fn try_again(&mut self) -> bool {
+    fn try_again(&mut self) -> bool {
         let goes_on = self.left > 0;
         self.left = self.left.saturating_sub(1);
         goes_on
@@ -203,7 +344,7 @@ impl Retries {
 
     /// Waits until the next attempt, at least as long as the storage asks for. Returns false if there is none, or if
     /// the same request would fail again.
-    pub(super) async fn try_again_after(&mut self, error: &Error) -> bool {
+    async fn try_again_after(&mut self, error: &Error) -> bool {
         let goes_on = (error.may_pass() || error.kind() == ErrorKind::Conflict) && self.try_again();
         if goes_on {
             sleep(self.store.wait_after_error(error, &mut self.backoff)).await;

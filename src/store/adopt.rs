@@ -1,13 +1,13 @@
 //! Adoption: taking over the checkpoint of a partition that was just won. The checkpoint is read before the ownership
 //! that decides whether it may be replaced.
 
+use std::ops::ControlFlow;
+
 use time::OffsetDateTime;
 
 use super::GroupStore;
 use super::records::Checkpoint;
-use super::rules::{
-    CheckpointPlace, PositionFrom, SettleStep, Unwritten, WriteCondition, decide_adoption, position_from,
-};
+use super::rules::{AdoptionStep, CheckpointPlace, PositionFrom, Unwritten, WriteCondition};
 use super::settle::ConditionalWrite;
 use crate::blob::{Blob, ETag, Metadata};
 use crate::codec::{self, RecordKind};
@@ -57,30 +57,18 @@ impl Adoption {
     }
 
     /// Makes the blob as it is now the last one that was written, including its position.
-    pub(super) fn take_over(&mut self, read: CheckpointRead) {
-        let (record, etag) = read.0.map(|(record, blob)| (record, blob.etag)).unzip();
+    pub(super) fn take_over(&mut self, found: Option<FoundCheckpoint>) {
+        let (record, etag) = found.map(|found| (found.record, found.blob.etag)).unzip();
         self.record = record.unwrap_or_default();
         self.etag = etag;
     }
 }
 
-/// A checkpoint as it was read. The ownership that decides whether this version may be replaced must be read later, so
-/// [`GroupStore::check_owner_after`] demands this value, which only a read of the checkpoint returns.
+/// A checkpoint as it was read.
 #[derive(Debug)]
-pub(super) struct CheckpointRead(Option<(CheckpointRecord, Blob)>);
-
-impl CheckpointRead {
-    pub(super) fn record_and_blob(&self) -> Option<&(CheckpointRecord, Blob)> {
-        self.0.as_ref()
-    }
-
-    pub(super) fn blob_version(&self) -> Option<ETag> {
-        self.0.as_ref().map(|(_, blob)| blob.etag.clone())
-    }
-
-    pub(super) fn checkpoint_place(&self) -> Option<CheckpointPlace> {
-        self.0.as_ref().map(|(record, _)| CheckpointPlace::from_record(record))
-    }
+pub(super) struct FoundCheckpoint {
+    pub(super) record: CheckpointRecord,
+    pub(super) blob: Blob,
 }
 
 /// The outcome of an adoption.
@@ -120,7 +108,8 @@ impl GroupStore {
     /// request had no response, otherwise the error of the storage: adopt again while the lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
-        self.settle_write(&mut AdoptionWrite { store: self, partition, epoch, start, read: None, from: None }).await
+        let step = AdoptionStep::ReadCheckpoint;
+        self.settle_write(&mut AdoptionWrite { store: self, partition, epoch, start, step, found: None }).await
     }
 
     /// Reads the checkpoint of one partition; returns `None` if it has none.
@@ -130,30 +119,24 @@ impl GroupStore {
     /// The errors of [`BlobContainer`](crate::blob::BlobContainer). A malformed record is not an error: its unreadable
     /// fields are empty, and it is logged.
     pub async fn checkpoint_of(&self, partition: &PartitionId) -> Result<Option<Checkpoint>> {
-        let read = self.read_checkpoint(partition).await?.0;
-        Ok(read.map(|(record, blob)| Checkpoint::new(partition.clone(), record, &blob)))
+        let found = self.read_checkpoint(partition).await?;
+        Ok(found.map(|found| Checkpoint::new(partition.clone(), found.record, &found.blob)))
     }
 
     /// Reads the checkpoint of one partition. Logs what is unusable in it.
-    pub(super) async fn read_checkpoint(&self, partition: &PartitionId) -> Result<CheckpointRead> {
+    pub(super) async fn read_checkpoint(&self, partition: &PartitionId) -> Result<Option<FoundCheckpoint>> {
         let blob = self.read_blob(&self.inner.names.record_name(RecordKind::Checkpoint, partition)).await?;
-        Ok(CheckpointRead(blob.map(|blob| {
+        Ok(blob.map(|blob| {
             let (record, malformed) = codec::decode_checkpoint(&blob.name, &blob.metadata);
             if let Some(malformed) = malformed {
                 self.telemetry().malformed_record(&malformed);
             }
-            (record, blob)
-        })))
+            FoundCheckpoint { record, blob }
+        }))
     }
 
-    /// Reads whether this owner owns the partition in this epoch, after its checkpoint was read, and otherwise which
-    /// owner does.
-    pub(super) async fn check_owner_after(
-        &self,
-        _checkpoint: &CheckpointRead,
-        partition: &PartitionId,
-        epoch: i64,
-    ) -> Result<(bool, Option<OwnerId>)> {
+    /// Reads whether this owner owns the partition in this epoch, and otherwise which owner does.
+    pub(super) async fn check_owner(&self, partition: &PartitionId, epoch: i64) -> Result<(bool, Option<OwnerId>)> {
         let record = self.read_ownership(partition).await?.map(|seen| seen.record);
         let owned = record.as_ref().is_some_and(|record| record.is_mine_in(self.identity(), epoch));
         Ok((owned, record.and_then(|record| record.owner)))
@@ -189,21 +172,33 @@ struct AdoptionWrite<'a> {
     partition: &'a PartitionId,
     epoch: i64,
     start: Option<&'a Position>,
-    read: Option<CheckpointRead>,
-    from: Option<PositionFrom>,
+    step: AdoptionStep<ETag>,
+    /// The checkpoint as it was last read.
+    found: Option<FoundCheckpoint>,
 }
 
 impl AdoptionWrite<'_> {
+    /// Reads the checkpoint as it is to be taken over.
+    async fn read_checkpoint(&self) -> Result<Option<FoundCheckpoint>> {
+        let mut found = self.store.read_checkpoint(self.partition).await?;
+        // The adoption changes the time of the blob, so the record keeps the time of the last write as the time of its
+        // position.
+        if let Some(FoundCheckpoint { record, blob }) = found.as_mut().filter(|found| found.record.has_position()) {
+            record.updated_at.get_or_insert(blob.last_modified);
+        }
+        Ok(found)
+    }
+
     /// Returns what to write: the blob as it was read, with this owner's id, or another position.
     fn content_to_write(&self) -> (CheckpointRecord, Metadata) {
-        let found = self.read.as_ref().and_then(CheckpointRead::record_and_blob);
-        let mut record = found.map(|(record, _)| record.clone()).unwrap_or_default();
-        if let (Some(PositionFrom::Start), Some(start)) = (self.from, self.start) {
+        let from_start = matches!(self.step, AdoptionStep::Write { from: PositionFrom::Start, .. });
+        let mut record = self.found.as_ref().map(|found| found.record.clone()).unwrap_or_default();
+        if let Some(start) = self.start.filter(|_| from_start) {
             record = self.store.initial_record(start, &record);
         }
         record.owner = Some(self.store.identity().owner.clone());
-        let metadata = match (found, self.from) {
-            (Some((_, blob)), Some(PositionFrom::Found)) => codec::with_adopter(blob.metadata.clone(), &record),
+        let metadata = match &self.found {
+            Some(found) if !from_start => codec::with_adopter(found.blob.metadata.clone(), &record),
             _ => codec::encode_checkpoint(&record),
         };
         (record, metadata)
@@ -231,26 +226,37 @@ impl ConditionalWrite for AdoptionWrite<'_> {
         format!("the checkpoint of partition {}", self.partition)
     }
 
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<AdoptOutcome> {
-        let (record, metadata) = self.content_to_write();
-        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
-        let written = self.store.write_blob(StorageOperation::Adopt, &name, &metadata, under).await?;
-        Ok(self.adoption_outcome(Some(written.etag), record))
+    async fn next_write(&mut self) -> Result<ControlFlow<AdoptOutcome, WriteCondition<ETag>>> {
+        loop {
+            match self.step.clone() {
+                AdoptionStep::ReadCheckpoint => {
+                    self.found = self.read_checkpoint().await?;
+                    let place = self.found.as_ref().map(|found| CheckpointPlace::from_record(&found.record));
+                    self.step = AdoptionStep::after_checkpoint(place, self.start.is_some());
+                }
+                AdoptionStep::ReadOwnership { from } => {
+                    let found = self.found.as_ref().map(|found| found.blob.etag.clone());
+                    let (owned, by) = self.store.check_owner(self.partition, self.epoch).await?;
+                    match AdoptionStep::after_ownership(found, from, owned) {
+                        ControlFlow::Continue(step) => self.step = step,
+                        ControlFlow::Break(Unwritten::Lost) => {
+                            return Ok(ControlFlow::Break(AdoptOutcome::Lost { by }));
+                        }
+                        ControlFlow::Break(Unwritten::Nothing) => {
+                            return Ok(ControlFlow::Break(self.adoption_outcome(None, CheckpointRecord::default())));
+                        }
+                    }
+                }
+                AdoptionStep::Write { under, .. } => return Ok(ControlFlow::Continue(under)),
+            }
+        }
     }
 
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, AdoptOutcome>> {
-        let mut read = self.store.read_checkpoint(self.partition).await?;
-        // The adoption changes the time of the blob, so the record keeps the time of the last write as the time of its
-        // position.
-        if let Some((record, blob)) = read.0.as_mut().filter(|(record, _)| record.has_position()) {
-            record.updated_at.get_or_insert(blob.last_modified);
-        }
-        let read = self.read.insert(read);
-        self.from = position_from(read.checkpoint_place(), self.start.is_some());
-        let (owned, by) = self.store.check_owner_after(read, self.partition, self.epoch).await?;
-        Ok(decide_adoption(read.blob_version(), self.from, owned).map(|unwritten| match unwritten {
-            Unwritten::Lost => AdoptOutcome::Lost { by },
-            Unwritten::Nothing => self.adoption_outcome(None, CheckpointRecord::default()),
-        }))
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<AdoptOutcome>> {
+        let (record, metadata) = self.content_to_write();
+        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
+        self.step = AdoptionStep::ReadCheckpoint;
+        let written = self.store.write_blob(StorageOperation::Adopt, &name, &metadata, &under).await?;
+        Ok(ControlFlow::Break(self.adoption_outcome(Some(written.etag), record)))
     }
 }

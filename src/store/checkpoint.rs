@@ -5,12 +5,13 @@
 //! that a checkpoint under an older ETag is rejected.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
 use tokio::time::Instant;
 
 use super::GroupStore;
-use super::adopt::Adoption;
-use super::rules::{CheckpointPlace, Checkpointed, SettleStep, WriteCondition, decide_checkpoint};
+use super::adopt::{Adoption, FoundCheckpoint};
+use super::rules::{CheckpointPlace, CheckpointStep, Checkpointed, WriteCondition};
 use super::settle::{ConditionalWrite, is_ambiguous};
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
@@ -81,7 +82,8 @@ impl GroupStore {
         if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
-        self.settle_write(&mut CheckpointWrite { store: self, adoption, position, deadline }).await
+        let step = CheckpointStep::first(adoption.etag.clone());
+        self.settle_write(&mut CheckpointWrite { store: self, adoption, position, deadline, step, found: None }).await
     }
 
     /// Writes an initial checkpoint if there is none, whether the partition is owned or not. Never changes an existing
@@ -101,7 +103,7 @@ impl GroupStore {
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
         let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
         let record = self.initial_record(position, &CheckpointRecord::default());
-        self.settle_write(&mut InitWrite { store: self, partition, record }).await
+        self.settle_write(&mut InitWrite { store: self, partition, record, first: Some(WriteCondition::Create) }).await
     }
 
     /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
@@ -162,6 +164,9 @@ struct CheckpointWrite<'a> {
     adoption: &'a mut Adoption,
     position: &'a Position,
     deadline: Option<Instant>,
+    step: CheckpointStep<ETag>,
+    /// The checkpoint as it was last read.
+    found: Option<FoundCheckpoint>,
 }
 
 impl ConditionalWrite for CheckpointWrite<'_> {
@@ -179,41 +184,51 @@ impl ConditionalWrite for CheckpointWrite<'_> {
         self.deadline
     }
 
-    /// Without a version, nothing fences this owner yet.
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, CheckpointOutcome>> {
-        match self.adoption.etag.clone() {
-            Some(last) => Ok(SettleStep::Write(WriteCondition::IfMatch(last))),
-            None => self.read_next_step().await,
+    async fn next_write(&mut self) -> Result<ControlFlow<CheckpointOutcome, WriteCondition<ETag>>> {
+        loop {
+            match self.step.clone() {
+                CheckpointStep::ReadCheckpoint => {
+                    self.found = self.store.read_checkpoint(&self.adoption.partition).await?;
+                    self.step = CheckpointStep::ReadOwnership;
+                }
+                CheckpointStep::ReadOwnership => {
+                    let Adoption { partition, epoch, .. } = &*self.adoption;
+                    let (owned, by) = self.store.check_owner(partition, *epoch).await?;
+                    let found = self.found.take();
+                    let version_and_place = found
+                        .as_ref()
+                        .map(|found| (found.blob.etag.clone(), CheckpointPlace::from_record(&found.record)));
+                    if owned {
+                        self.adoption.take_over(found);
+                    }
+                    match CheckpointStep::after_ownership(version_and_place, owned, self.position.sequence_number) {
+                        ControlFlow::Continue(step) => self.step = step,
+                        ControlFlow::Break(checkpointed) => {
+                            return Ok(ControlFlow::Break(match checkpointed {
+                                Checkpointed::Written => CheckpointOutcome::Written,
+                                Checkpointed::Superseded => CheckpointOutcome::Superseded,
+                                Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
+                            }));
+                        }
+                    }
+                }
+                CheckpointStep::Write { under } => return Ok(ControlFlow::Continue(under)),
+            }
         }
     }
 
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<CheckpointOutcome>> {
         let Adoption { partition, record, hub_created_at, .. } = &*self.adoption;
         let name = self.store.inner.names.record_name(RecordKind::Checkpoint, partition);
         let record = self.store.checkpoint_record(self.position, record, *hub_created_at);
+        self.step = CheckpointStep::ReadCheckpoint;
         let written = self
             .store
-            .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), under)
+            .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), &under)
             .await?;
         self.adoption.etag = Some(written.etag);
         self.adoption.record = record;
-        Ok(CheckpointOutcome::Written)
-    }
-
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, CheckpointOutcome>> {
-        let Adoption { partition, epoch, .. } = &*self.adoption;
-        let read = self.store.read_checkpoint(partition).await?;
-        let (owned, by) = self.store.check_owner_after(&read, partition, *epoch).await?;
-        let next =
-            decide_checkpoint(read.blob_version().zip(read.checkpoint_place()), owned, self.position.sequence_number);
-        if owned {
-            self.adoption.take_over(read);
-        }
-        Ok(next.map(|checkpointed| match checkpointed {
-            Checkpointed::Written => CheckpointOutcome::Written,
-            Checkpointed::Superseded => CheckpointOutcome::Superseded,
-            Checkpointed::Fenced => CheckpointOutcome::Fenced { by },
-        }))
+        Ok(ControlFlow::Break(CheckpointOutcome::Written))
     }
 
     fn contention_error(&self) -> Error {
@@ -226,6 +241,8 @@ struct InitWrite<'a> {
     store: &'a GroupStore,
     partition: &'a PartitionId,
     record: CheckpointRecord,
+    /// The condition of the first write, which nothing needs to be read for.
+    first: Option<WriteCondition<ETag>>,
 }
 
 impl ConditionalWrite for InitWrite<'_> {
@@ -239,31 +256,31 @@ impl ConditionalWrite for InitWrite<'_> {
         format!("the initial checkpoint of partition {}", self.partition)
     }
 
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, InitOutcome>> {
-        Ok(SettleStep::Write(WriteCondition::Create))
-    }
-
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<InitOutcome> {
-        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
-        self.store
-            .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), under)
-            .await?;
-        Ok(InitOutcome::Written)
-    }
-
-    fn contention_error(&self) -> Error {
-        Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.record_label()))
-    }
-
     /// An existing checkpoint is never changed.
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, InitOutcome>> {
-        let read = self.store.read_checkpoint(self.partition).await?;
-        let Some((found, _)) = read.record_and_blob() else { return Ok(SettleStep::Write(WriteCondition::Create)) };
+    async fn next_write(&mut self) -> Result<ControlFlow<InitOutcome, WriteCondition<ETag>>> {
+        if let Some(first) = self.first.take() {
+            return Ok(ControlFlow::Continue(first));
+        }
+        let Some(FoundCheckpoint { record: found, .. }) = self.store.read_checkpoint(self.partition).await? else {
+            return Ok(ControlFlow::Continue(WriteCondition::Create));
+        };
         // A request whose response was lost may have written it, or an earlier call.
         let is_same_start = found.owner == self.record.owner
             && found.sequence_number == self.record.sequence_number
             && found.offset == self.record.offset;
-        Ok(SettleStep::Done(if is_same_start { InitOutcome::Written } else { InitOutcome::Exists }))
+        Ok(ControlFlow::Break(if is_same_start { InitOutcome::Written } else { InitOutcome::Exists }))
+    }
+
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<InitOutcome>> {
+        let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
+        self.store
+            .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&self.record), &under)
+            .await?;
+        Ok(ControlFlow::Break(InitOutcome::Written))
+    }
+
+    fn contention_error(&self) -> Error {
+        Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.record_label()))
     }
 }
 

@@ -7,8 +7,10 @@
 //! [acknowledges](super::Lease::acknowledging_handoff) it, writes its last checkpoint, and releases the partition. The
 //! release is reserved for the requesting instance.
 
+use std::ops::ControlFlow;
+
 pub use super::rules::{Handoff, HandoffRequestOutcome, HandoffStatus};
-use super::rules::{HandoffView, SettleStep, WriteCondition, decide_handoff_request};
+use super::rules::{HandoffView, WriteCondition, decide_handoff_request};
 use super::settle::ConditionalWrite;
 use super::{Claim, GroupStore, Ownership};
 use crate::blob::{ETag, Metadata};
@@ -99,14 +101,14 @@ impl ConditionalWrite for HandoffRequestWrite<'_> {
         format!("the ownership record of partition {}", self.handoff.partition())
     }
 
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<HandoffRequestOutcome<()>> {
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<HandoffRequestOutcome<()>>> {
         let name = self.store.inner.names.record_name(RecordKind::Ownership, self.handoff.partition());
         let metadata = codec::with_handoff_request(self.metadata.clone(), &self.store.identity().owner);
-        self.store.write_blob(StorageOperation::RequestHandoff, &name, &metadata, under).await?;
-        Ok(HandoffRequestOutcome::Requested(()))
+        self.store.write_blob(StorageOperation::RequestHandoff, &name, &metadata, &under).await?;
+        Ok(ControlFlow::Break(HandoffRequestOutcome::Requested(())))
     }
 
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, HandoffRequestOutcome<()>>> {
+    async fn next_write(&mut self) -> Result<ControlFlow<HandoffRequestOutcome<()>, WriteCondition<ETag>>> {
         let view = self.store.view_of(self.handoff).await?.map(|(seen, metadata, view)| {
             self.metadata = metadata;
             (seen.etag, view)

@@ -10,6 +10,7 @@
 //! heartbeat first, the declaration fails.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::future::ready;
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 pub use super::rules::DeclareDeadOutcome;
 use super::rules::{
-    FoundHeartbeat, HeartbeatLoss, HeartbeatState, SettleStep, WriteCondition, decide_declaration, decide_heartbeat,
+    FoundHeartbeat, HeartbeatLoss, HeartbeatState, WriteCondition, decide_declaration, decide_heartbeat,
     decide_heartbeat_end,
 };
 use super::settle::{ConditionalWrite, is_ambiguous};
@@ -81,7 +82,8 @@ impl GroupStore {
     /// [`ErrorKind::Indeterminate`] if the outcome is unknown. Send it again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.heartbeat.lock().await;
-        self.settle_write(&mut HeartbeatWrite { store: self, known: &mut known }).await
+        let first = Some(known.clone().into());
+        self.settle_write(&mut HeartbeatWrite { store: self, known: &mut known, first }).await
     }
 
     /// Ends the heartbeat of this owner: writes that this owner declares itself dead, from which moment on no instance
@@ -94,7 +96,9 @@ impl GroupStore {
     /// by its age. A deletion that fails is not an error.
     pub async fn end_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
-        self.settle_write(&mut HeartbeatEnd { store: self, known: &mut known }).await?;
+        let Some(last) = known.clone() else { return Ok(()) };
+        let first = Some(WriteCondition::IfMatch(last));
+        self.settle_write(&mut HeartbeatEnd { store: self, known: &mut known, first }).await?;
         let Some(ended) = known.take() else { return Ok(()) };
         if let Err(error) = self.delete_heartbeat(&self.identity().owner, &ended).await {
             self.telemetry().ended_heartbeat_stays(&error);
@@ -147,7 +151,14 @@ impl GroupStore {
             lease_duration: of.record.lease_duration,
             other: BTreeMap::new(),
         };
-        self.settle_write(&mut DeclareDeadWrite { store: self, declaration, listed }).await
+        let mut write = DeclareDeadWrite { store: self, declaration, listed, first: None };
+        let state = listed
+            .map(|seen| write.heartbeat_state(&seen.record, seen.etag.clone(), seen.age_at(self.lease_clock_now())));
+        match write.decide_declaration(state) {
+            ControlFlow::Continue(under) => write.first = Some(under),
+            ControlFlow::Break(outcome) => return Ok(outcome),
+        }
+        self.settle_write(&mut write).await
     }
 
     /// Returns the age of what keeps an ownership alive: its record, or, with [`LeaseScope::Instance`], the heartbeat
@@ -190,7 +201,7 @@ impl GroupStore {
         let found = FoundHeartbeat {
             relation: record.relation_to(this),
             age: blob.age(),
-            etag: blob.etag,
+            version: blob.etag,
             lifetime: self.lease_durations().of_heartbeat(&record) + LeaseDurations::GRACE,
             declared_dead: by.is_some_and(|by| *by != this.owner),
             ended: by.is_some_and(|by| *by == this.owner),
@@ -229,6 +240,8 @@ struct HeartbeatWrite<'a> {
     store: &'a GroupStore,
     /// The version of the last heartbeat.
     known: &'a mut Option<ETag>,
+    /// The condition of the first write, which nothing needs to be read for.
+    first: Option<WriteCondition<ETag>>,
 }
 
 impl ConditionalWrite for HeartbeatWrite<'_> {
@@ -242,30 +255,24 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
         OWN_HEARTBEAT.to_owned()
     }
 
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, HeartbeatOutcome>> {
-        Ok(SettleStep::Write(self.known.clone().into()))
-    }
-
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<HeartbeatOutcome> {
-        *self.known = Some(self.store.write_heartbeat(&self.store.heartbeat_record(), under).await?);
-        Ok(HeartbeatOutcome::Written)
-    }
-
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, HeartbeatOutcome>> {
+    async fn next_write(&mut self) -> Result<ControlFlow<HeartbeatOutcome, WriteCondition<ETag>>> {
+        if let Some(first) = self.first.take() {
+            return Ok(ControlFlow::Continue(first));
+        }
         let (record, found) = self.store.read_own_heartbeat().await?.unzip();
         let known = found
             .as_ref()
             .filter(|found| found.relation == Relation::This && !found.declared_dead)
-            .map(|found| found.etag.clone());
+            .map(|found| found.version.clone());
         let loss = match decide_heartbeat(self.known.as_ref(), found) {
-            SettleStep::Write(under) => {
+            ControlFlow::Continue(under) => {
                 // If the time limit aborts this heartbeat, the next one must not begin with the old version again.
                 *self.known = known.or(self.known.take());
-                return Ok(SettleStep::Write(under));
+                return Ok(ControlFlow::Continue(under));
             }
-            SettleStep::Done(loss) => loss,
+            ControlFlow::Break(loss) => loss,
         };
-        Ok(SettleStep::Done(match (loss, record) {
+        Ok(ControlFlow::Break(match (loss, record) {
             (HeartbeatLoss::Replaced, Some(HeartbeatRecord { incarnation: Some(by), .. })) => {
                 HeartbeatOutcome::Replaced { by }
             }
@@ -276,11 +283,18 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
             }
         }))
     }
+
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<HeartbeatOutcome>> {
+        *self.known = Some(self.store.write_heartbeat(&self.store.heartbeat_record(), &under).await?);
+        Ok(ControlFlow::Break(HeartbeatOutcome::Written))
+    }
 }
 
 struct HeartbeatEnd<'a> {
     store: &'a GroupStore,
     known: &'a mut Option<ETag>,
+    /// The condition of the first write, which nothing needs to be read for.
+    first: Option<WriteCondition<ETag>>,
 }
 
 impl ConditionalWrite for HeartbeatEnd<'_> {
@@ -294,27 +308,26 @@ impl ConditionalWrite for HeartbeatEnd<'_> {
         OWN_HEARTBEAT.to_owned()
     }
 
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, ()>> {
-        Ok(self.known.clone().map_or(SettleStep::Done(()), |known| SettleStep::Write(WriteCondition::IfMatch(known))))
+    async fn next_write(&mut self) -> Result<ControlFlow<(), WriteCondition<ETag>>> {
+        if let Some(first) = self.first.take() {
+            return Ok(ControlFlow::Continue(first));
+        }
+        let found = self.store.read_own_heartbeat().await?;
+        let next = decide_heartbeat_end(found.map(|(_, found)| found));
+        *self.known = match &next {
+            ControlFlow::Continue(under) => under.clone().version(),
+            ControlFlow::Break(ended) => ended.clone(),
+        };
+        Ok(next.map_break(|_| ()))
     }
 
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<()> {
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<()>> {
         let record = HeartbeatRecord {
             declared_dead_by: Some(self.store.identity().owner.clone()),
             ..self.store.heartbeat_record()
         };
-        *self.known = Some(self.store.write_heartbeat(&record, under).await?);
-        Ok(())
-    }
-
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, ()>> {
-        let found = self.store.read_own_heartbeat().await?;
-        let next = decide_heartbeat_end(found.map(|(_, found)| found));
-        *self.known = match &next {
-            SettleStep::Write(under) => under.clone().version(),
-            SettleStep::Done(ended) => ended.clone(),
-        };
-        Ok(next.map(|_| ()))
+        *self.known = Some(self.store.write_heartbeat(&record, &under).await?);
+        Ok(ControlFlow::Break(()))
     }
 }
 
@@ -323,17 +336,22 @@ struct DeclareDeadWrite<'a> {
     /// The record that declares the owner dead.
     declaration: HeartbeatRecord,
     listed: Option<&'a Heartbeat>,
+    /// The condition of the first write, by the listed heartbeat.
+    first: Option<WriteCondition<ETag>>,
 }
 
 impl DeclareDeadWrite<'_> {
-    fn decide_declaration(&self, state: Option<HeartbeatState<ETag>>) -> SettleStep<ETag, DeclareDeadOutcome> {
+    fn decide_declaration(
+        &self,
+        state: Option<HeartbeatState<ETag>>,
+    ) -> ControlFlow<DeclareDeadOutcome, WriteCondition<ETag>> {
         decide_declaration(self.listed.map(|seen| &seen.etag), state)
     }
 
-    fn heartbeat_state(&self, record: &HeartbeatRecord, etag: ETag, age: Duration) -> HeartbeatState<ETag> {
+    fn heartbeat_state(&self, record: &HeartbeatRecord, version: ETag, age: Duration) -> HeartbeatState<ETag> {
         HeartbeatState {
             incarnation: record.incarnation.cmp(&self.declaration.incarnation),
-            etag,
+            version,
             age,
             lifetime: self.store.lease_durations().of_heartbeat(record) + LeaseDurations::GRACE,
             declared_dead: record.declared_dead_by.is_some(),
@@ -352,25 +370,22 @@ impl ConditionalWrite for DeclareDeadWrite<'_> {
         format!("the heartbeat of {}", self.declaration.owner)
     }
 
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, DeclareDeadOutcome>> {
-        Ok(self.decide_declaration(self.listed.map(|seen| {
-            self.heartbeat_state(&seen.record, seen.etag.clone(), seen.age_at(self.store.lease_clock_now()))
-        })))
-    }
-
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<DeclareDeadOutcome> {
-        let name = self.store.inner.names.heartbeat_name(&self.declaration.owner);
-        self.store
-            .write_blob(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&self.declaration), under)
-            .await?;
-        Ok(DeclareDeadOutcome::Declared)
-    }
-
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, DeclareDeadOutcome>> {
+    async fn next_write(&mut self) -> Result<ControlFlow<DeclareDeadOutcome, WriteCondition<ETag>>> {
+        if let Some(first) = self.first.take() {
+            return Ok(ControlFlow::Continue(first));
+        }
         let found = self.store.read_blob(&self.store.inner.names.heartbeat_name(&self.declaration.owner)).await?;
         Ok(self.decide_declaration(found.map(|blob| {
             let (record, _) = codec::decode_heartbeat(&blob.name, self.declaration.owner.clone(), &blob.metadata);
             self.heartbeat_state(&record, blob.etag.clone(), blob.age())
         })))
+    }
+
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<DeclareDeadOutcome>> {
+        let name = self.store.inner.names.heartbeat_name(&self.declaration.owner);
+        self.store
+            .write_blob(StorageOperation::Heartbeat, &name, &codec::encode_heartbeat(&self.declaration), &under)
+            .await?;
+        Ok(ControlFlow::Break(DeclareDeadOutcome::Declared))
     }
 }

@@ -1,18 +1,17 @@
 //! Claim, renew and release: conditional writes of one ownership blob each.
 
 use std::future::Future;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use tokio::time::sleep;
 
-use super::exclusion::KnownPartition;
+use super::exclusion::{KnownPartition, OperationGuard};
 use super::lease::{Claim, Lease};
 use super::records::{arrival_moment, ownership_from_blob};
-use super::rules::{
-    FoundOwnership, Goal, SettleStep, Settled, WriteCondition, decide_ownership, goal_after, too_young_by,
-};
+use super::rules::{FoundOwnership, Goal, OwnershipOperation, OwnershipStep, Settled, WriteCondition, too_young_by};
 use super::settle::ConditionalWrite;
 use super::{GroupStore, Ownership};
 use crate::blob::{Blob, ETag};
@@ -131,9 +130,11 @@ impl GroupStore {
             lease_duration: Some(self.lease_durations().recorded()),
             ..OwnershipRecord::default()
         };
-        let mut write = OwnershipWrite::new(self, &claim.partition, Goal::Claim, record);
-        write.claim_over(claim.over.as_deref().cloned());
-        self.settle_with_epoch(write).await.unwrap_or_else(ClaimOutcome::Indeterminate)
+        let under = claim.over.as_ref().map(|seen| seen.etag.clone()).into();
+        let next = OwnershipOperation::write(Goal::Claim, under);
+        let seen = claim.over.as_deref().cloned();
+        let mut write = OwnershipWrite { seen, ..OwnershipWrite::new(self, &claim.partition, next, record) };
+        self.settle_write(&mut write).await.map_or_else(ClaimOutcome::Indeterminate, ClaimOutcome::from)
     }
 
     /// Renews one lease. See [`renew_all`](Self::renew_all).
@@ -143,147 +144,84 @@ impl GroupStore {
             lease if lease.record.draining => Goal::Acknowledge,
             _ => Goal::Renew,
         };
-        self.settle_with_epoch(OwnershipWrite::for_lease(self, lease, goal, lease.record.clone()))
-            .await
-            .unwrap_or_else(ClaimOutcome::Indeterminate)
+        let mut write = OwnershipWrite::for_lease(self, lease, goal, lease.record.clone());
+        self.settle_write(&mut write).await.map_or_else(ClaimOutcome::Indeterminate, ClaimOutcome::from)
     }
 
     /// Releases one lease. See [`release_all`](Self::release_all).
     pub async fn release(&self, lease: &Lease) -> ReleaseOutcome {
         let mut write = OwnershipWrite::for_lease(self, lease, Goal::Release, lease.record.released());
-        match self.settle_ownership(&mut write).await {
+        match self.settle_write(&mut write).await {
             Ok(OwnershipOutcome::Lost { by }) => ReleaseOutcome::Lost { by },
             Ok(_) => ReleaseOutcome::Released,
             Err(error) => ReleaseOutcome::Indeterminate(error),
         }
     }
-
-    /// Writes until the record has an epoch. A claim over a record without an epoch that is too young takes two steps:
-    /// the record is written without an epoch, and once it is old enough, again with one. A wait before the first step
-    /// would not help, because an owner of another SDK may renew its record more often than that.
-    async fn settle_with_epoch(&self, mut write: OwnershipWrite<'_>) -> Result<ClaimOutcome> {
-        /// The most steps. A step is repeated only if another write came in between.
-        const MAX_STEPS: u32 = 5;
-        for _ in 0..MAX_STEPS {
-            let taken = match self.settle_ownership(&mut write).await? {
-                OwnershipOutcome::WithoutEpoch(version) => version,
-                OwnershipOutcome::Owned(lease) => return Ok(ClaimOutcome::Won(*lease)),
-                OwnershipOutcome::Replaced { by } => return Ok(ClaimOutcome::Replaced { by }),
-                OwnershipOutcome::Lost { by } => return Ok(ClaimOutcome::Lost { by }),
-                OwnershipOutcome::Released => return Ok(ClaimOutcome::Lost { by: None }),
-            };
-            match self.wait_until_old_enough(write.partition, &taken).await? {
-                AgedRecord::OldEnough(seen) => write.claim_over(Some(*seen)),
-                AgedRecord::Changed { by } => return Ok(ClaimOutcome::Lost { by }),
-            }
-        }
-        Err(write.contention_error())
-    }
-
-    /// Waits until the record with this version is old enough to be claimed over, or has another version.
-    async fn wait_until_old_enough(&self, partition: &PartitionId, version: &ETag) -> Result<AgedRecord> {
-        /// The most reads until the record is old enough: `Date` and `Last-Modified` may come from two machines, each
-        /// of which may show the previous second.
-        const MAX_READS: u32 = 3;
-        let mut wait = too_young_by(None, Duration::ZERO);
-        for _ in 0..MAX_READS {
-            sleep(wait.unwrap_or_default()).await;
-            let seen = match self.read_ownership(partition).await? {
-                Some(seen) if seen.etag == *version => seen,
-                found => return Ok(AgedRecord::Changed { by: found.and_then(|found| found.record.owner) }),
-            };
-            wait = too_young_by(None, seen.age);
-            if wait.is_none() {
-                return Ok(AgedRecord::OldEnough(Box::new(seen)));
-            }
-        }
-        Err(Error::new(
-            ErrorKind::Contended,
-            format!("the ownership record of partition {partition} does not age; check the clock of the storage"),
-        ))
-    }
-
-    /// Writes once. A lease of an earlier epoch does not change what this store has won again since.
-    async fn settle_ownership(&self, write: &mut OwnershipWrite<'_>) -> Result<OwnershipOutcome> {
-        let guard = self.acquire_record(RecordKind::Ownership, write.partition).await;
-        if write.lease_epoch.is_some_and(|epoch| guard.state.has_won_after(epoch)) {
-            return Ok(OwnershipOutcome::Lost { by: Some(self.identity().owner.clone()) });
-        }
-        self.settle_write(write).await
-    }
 }
 
-/// A record without an epoch, after the wait for its age.
-enum AgedRecord {
-    OldEnough(Box<Ownership>),
-    /// It has another version. `by` is its owner, if it has one.
-    Changed {
-        by: Option<OwnerId>,
-    },
-}
-
-/// The outcome of a write: of a claim, a renewal or a release.
+/// The outcome of a claim, a renewal or a release.
 enum OwnershipOutcome {
     Owned(Box<Lease>),
-    /// The record names this instance, in this version, but has no epoch yet.
-    WithoutEpoch(ETag),
     Released,
-    Lost {
-        by: Option<OwnerId>,
-    },
-    Replaced {
-        by: Incarnation,
-    },
+    Lost { by: Option<OwnerId> },
+    Replaced { by: Incarnation },
+}
+
+impl From<OwnershipOutcome> for ClaimOutcome {
+    fn from(outcome: OwnershipOutcome) -> Self {
+        match outcome {
+            OwnershipOutcome::Owned(lease) => Self::Won(*lease),
+            OwnershipOutcome::Released => Self::Lost { by: None },
+            OwnershipOutcome::Lost { by } => Self::Lost { by },
+            OwnershipOutcome::Replaced { by } => Self::Replaced { by },
+        }
+    }
 }
 
 /// A claim, a renewal or a release.
 struct OwnershipWrite<'a> {
     store: &'a GroupStore,
     partition: &'a PartitionId,
-    goal: Goal,
+    /// The goal and the next request.
+    next: OwnershipOperation<ETag>,
     /// The epoch of the lease that is renewed or released.
     lease_epoch: Option<i64>,
     record: OwnershipRecord,
-    under: WriteCondition<ETag>,
-    /// The record with that version, as it was seen, unless it is the lease's own.
+    /// The record as it was last seen, unless it is the lease's own.
     seen: Option<Ownership>,
     operation: StorageOperation,
     state: Arc<KnownPartition>,
+    /// `None` before the first write, and while the operation only waits.
+    guard: Option<OperationGuard<'a>>,
 }
 
 impl<'a> OwnershipWrite<'a> {
-    fn new(store: &'a GroupStore, partition: &'a PartitionId, goal: Goal, record: OwnershipRecord) -> Self {
+    fn new(
+        store: &'a GroupStore,
+        partition: &'a PartitionId,
+        next: OwnershipOperation<ETag>,
+        record: OwnershipRecord,
+    ) -> Self {
         Self {
             store,
             partition,
-            goal,
-            lease_epoch: None,
-            record,
-            under: WriteCondition::Create,
-            seen: None,
-            operation: match goal {
+            operation: match next.goal {
                 Goal::Claim => StorageOperation::Claim,
                 Goal::Renew | Goal::Acknowledge | Goal::Rewrite => StorageOperation::Renew,
                 Goal::Release => StorageOperation::Release,
             },
+            next,
+            lease_epoch: None,
+            record,
+            seen: None,
             state: store.known_partition(partition),
+            guard: None,
         }
     }
 
     fn for_lease(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        Self {
-            lease_epoch: Some(lease.epoch),
-            under: WriteCondition::IfMatch(lease.etag.clone()),
-            ..Self::new(store, &lease.partition, goal, record)
-        }
-    }
-
-    /// Continues as a claim over this record.
-    fn claim_over(&mut self, seen: Option<Ownership>) {
-        self.goal = Goal::Claim;
-        self.operation = StorageOperation::Claim;
-        self.under = seen.as_ref().map(|seen| seen.etag.clone()).into();
-        self.seen = seen;
+        let next = OwnershipOperation::write(goal, WriteCondition::IfMatch(lease.etag.clone()));
+        Self { lease_epoch: Some(lease.epoch), ..Self::new(store, &lease.partition, next, record) }
     }
 
     /// Begins the epoch of a claim, and returns it; `None` over a record that is too young. It is greater than every
@@ -304,12 +242,80 @@ impl<'a> OwnershipWrite<'a> {
         Some(self.state.begin_epoch(before, server_time.unix_timestamp().saturating_mul(1000)))
     }
 
-    /// Returns the outcome if the record has the wanted content, in this version.
-    fn success_outcome(&self, etag: ETag, valid_from: Duration) -> OwnershipOutcome {
-        if self.goal == Goal::Release {
-            return OwnershipOutcome::Released;
+    /// Reads the record after a write with an ambiguous outcome.
+    async fn read_after_write(
+        &mut self,
+        attempted: &WriteCondition<ETag>,
+    ) -> Result<ControlFlow<OwnershipOutcome, OwnershipOperation<ETag>>> {
+        let read_at = self.store.lease_clock_now();
+        self.seen = self.store.read_ownership(self.partition).await?;
+        let this = self.store.identity();
+        if let Some(seen) = self.seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
+            // Keep what other programs have added, and the handoff request: only the programs that added them may
+            // remove them. A release also keeps the epoch of a reclaimable record.
+            self.record.epoch = seen.record.epoch.max(self.record.epoch);
+            self.record.other.clone_from(&seen.record.other);
+            self.record.handoff_to.clone_from(&seen.record.handoff_to);
+            self.record.operator.clone_from(&seen.record.operator);
         }
-        let Some(epoch) = self.record.epoch else { return OwnershipOutcome::WithoutEpoch(etag) };
+        let lease_durations = self.store.lease_durations();
+        let found = self.seen.as_ref().map(|seen| FoundOwnership {
+            relation: seen.record.relation_to(this),
+            version: seen.etag.clone(),
+            age: seen.age,
+            lifetime: lease_durations.lifetime(&seen.record),
+            epoch: seen.record.epoch,
+            draining: seen.record.draining,
+        });
+        let next =
+            OwnershipOperation::after_read(self.next.goal, attempted, self.lease_epoch, found, lease_durations.own);
+        Ok(next.map_break(|settled| self.outcome_by_record(settled, read_at)))
+    }
+
+    /// Waits until the record that was `written` without an epoch is old enough to be claimed over, or has another
+    /// version. Other operations need not wait for this one meanwhile.
+    async fn read_once_old(
+        &mut self,
+        written: &ETag,
+    ) -> Result<ControlFlow<OwnershipOutcome, OwnershipOperation<ETag>>> {
+        /// The most reads until the record is old enough: `Date` and `Last-Modified` may come from two machines, each
+        /// of which may show the previous second.
+        const MAX_READS: u32 = 3;
+        self.guard = None;
+        let mut wait = too_young_by(None, Duration::ZERO);
+        for _ in 0..MAX_READS {
+            sleep(wait.unwrap_or_default()).await;
+            let read_at = self.store.lease_clock_now();
+            self.seen = self.store.read_ownership(self.partition).await?;
+            let found = self.seen.as_ref().map(|seen| (seen.etag.clone(), seen.age));
+            wait = found.as_ref().and_then(|(_, age)| too_young_by(None, *age));
+            match OwnershipOperation::after_wait(written.clone(), found) {
+                ControlFlow::Continue(OwnershipOperation { step: OwnershipStep::ReadOnceOld { .. }, .. }) => {}
+                next => return Ok(next.map_break(|settled| self.outcome_by_record(settled, read_at))),
+            }
+        }
+        Err(Error::new(
+            ErrorKind::Contended,
+            format!("{} does not age; check the clock of the storage", self.record_label()),
+        ))
+    }
+
+    /// Returns the outcome by the record that was read at this moment.
+    fn outcome_by_record(&self, settled: Settled, read_at: Duration) -> OwnershipOutcome {
+        let Some(seen) = &self.seen else { return OwnershipOutcome::Lost { by: None } };
+        match (settled, &seen.record) {
+            (Settled::Applied, _) if self.next.goal == Goal::Release => OwnershipOutcome::Released,
+            (Settled::Applied, OwnershipRecord { epoch: Some(epoch), .. }) => {
+                self.owned_outcome(*epoch, seen.etag.clone(), read_at.saturating_sub(seen.age))
+            }
+            (Settled::Replaced, OwnershipRecord { incarnation: Some(by), .. }) => {
+                OwnershipOutcome::Replaced { by: by.clone() }
+            }
+            (_, record) => OwnershipOutcome::Lost { by: record.owner.clone() },
+        }
+    }
+
+    fn owned_outcome(&self, epoch: i64, etag: ETag, valid_from: Duration) -> OwnershipOutcome {
         self.state.record_won_epoch(epoch);
         OwnershipOutcome::Owned(Box::new(Lease {
             partition: self.partition.clone(),
@@ -319,16 +325,6 @@ impl<'a> OwnershipWrite<'a> {
             epoch,
             rewrite: false,
         }))
-    }
-
-    /// Returns the outcome by the record that was read at this moment.
-    fn outcome_after_read(&self, settled: Settled, found: Option<&Ownership>, read: Duration) -> OwnershipOutcome {
-        let Some(found) = found else { return OwnershipOutcome::Lost { by: None } };
-        match (settled, &found.record.incarnation) {
-            (Settled::Applied, _) => self.success_outcome(found.etag.clone(), read.saturating_sub(found.age)),
-            (Settled::Replaced, Some(by)) => OwnershipOutcome::Replaced { by: by.clone() },
-            _ => OwnershipOutcome::Lost { by: found.record.owner.clone() },
-        }
     }
 }
 
@@ -343,49 +339,51 @@ impl ConditionalWrite for OwnershipWrite<'_> {
         format!("the ownership record of partition {}", self.partition)
     }
 
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>> {
-        Ok(SettleStep::Write(self.under.clone()))
+    async fn next_write(&mut self) -> Result<ControlFlow<OwnershipOutcome, WriteCondition<ETag>>> {
+        loop {
+            let next = match self.next.step.clone() {
+                OwnershipStep::Write { under } => {
+                    if self.guard.is_none() {
+                        self.guard = Some(self.store.acquire_record(RecordKind::Ownership, self.partition).await);
+                    }
+                    // A lease of an earlier epoch does not change what this store has won again since.
+                    if self.lease_epoch.is_some_and(|epoch| self.state.has_won_after(epoch)) {
+                        let by = Some(self.store.identity().owner.clone());
+                        return Ok(ControlFlow::Break(OwnershipOutcome::Lost { by }));
+                    }
+                    return Ok(ControlFlow::Continue(under));
+                }
+                OwnershipStep::Read { attempted } => self.read_after_write(&attempted).await?,
+                OwnershipStep::ReadOnceOld { written } => self.read_once_old(&written).await?,
+            };
+            match next {
+                ControlFlow::Continue(next) => self.next = next,
+                ControlFlow::Break(outcome) => return Ok(ControlFlow::Break(outcome)),
+            }
+        }
     }
 
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome> {
-        if self.goal == Goal::Claim {
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<OwnershipOutcome>> {
+        if self.next.goal == Goal::Claim {
             self.record.epoch = self.begin_claim_epoch();
         }
-        self.under = under.clone();
-        let store = self.store;
-        let sent = store.lease_clock_now();
-        let name = store.inner.names.record_name(RecordKind::Ownership, self.partition);
-        let written = store.write_blob(self.operation, &name, &codec::encode_ownership(&self.record), under).await?;
-        Ok(self.success_outcome(written.etag, sent))
-    }
-
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>> {
-        let read = self.store.lease_clock_now();
-        let seen = self.store.read_ownership(self.partition).await?;
-        let this = self.store.identity();
-        if let Some(seen) = seen.as_ref().filter(|seen| seen.record.relation_to(this) == Relation::This) {
-            // Keep what other programs have added, and the handoff request: only the programs that added them may
-            // remove them. A release also keeps the epoch of a reclaimable record.
-            self.record.epoch = seen.record.epoch.max(self.record.epoch);
-            self.record.other.clone_from(&seen.record.other);
-            self.record.handoff_to.clone_from(&seen.record.handoff_to);
-            self.record.operator.clone_from(&seen.record.operator);
+        let sent_at = self.store.lease_clock_now();
+        let name = self.store.inner.names.record_name(RecordKind::Ownership, self.partition);
+        let metadata = codec::encode_ownership(&self.record);
+        let written = self.store.write_blob(self.operation, &name, &metadata, &under).await;
+        self.next.step = OwnershipStep::Read { attempted: under };
+        let etag = written?.etag;
+        let epoch = self.record.epoch.filter(|_| self.next.goal != Goal::Release);
+        match OwnershipOperation::after_write(self.next.goal, etag.clone(), epoch.is_some()) {
+            ControlFlow::Continue(next) => {
+                self.next = next;
+                Ok(ControlFlow::Continue(()))
+            }
+            ControlFlow::Break(_) => Ok(ControlFlow::Break(match epoch {
+                Some(epoch) => self.owned_outcome(epoch, etag, sent_at),
+                None => OwnershipOutcome::Released,
+            })),
         }
-        let lease_durations = self.store.lease_durations();
-        let found = seen.as_ref().map(|seen| FoundOwnership {
-            relation: seen.record.relation_to(this),
-            etag: seen.etag.clone(),
-            age: seen.age,
-            lifetime: lease_durations.lifetime(&seen.record),
-            epoch: seen.record.epoch,
-            draining: seen.record.draining,
-        });
-        self.goal = goal_after(self.goal, self.lease_epoch, found.as_ref());
-        let attempted = self.under.clone().version();
-        let next = decide_ownership(self.goal, attempted.as_ref(), self.lease_epoch, found, lease_durations.own)
-            .map(|settled| self.outcome_after_read(settled, seen.as_ref(), read));
-        self.seen = seen;
-        Ok(next)
     }
 }
 

@@ -2,18 +2,19 @@
 //! write again. What limits it are requests without a response, not slow responses: an operation of several requests
 //! that are all answered in time succeeds.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::GroupStore;
-use super::rules::{SettleStep, WriteCondition};
+use super::rules::WriteCondition;
 use crate::backoff::Backoff;
 use crate::blob::{Condition, ETag};
 use crate::error::{Error, ErrorKind, Result};
 use crate::telemetry::StorageOperation;
 
-/// How many times a write is sent before the operation gives up.
+/// How many writes an operation sends before it gives up.
 const MAX_WRITES: u32 = 5;
 
 /// The waits after ambiguous writes.
@@ -22,7 +23,7 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 /// How many writes may remain without a response before the operation gives up. A read without one ends it at once.
 const MAX_UNANSWERED: u32 = 2;
 
-/// One conditional write, and the meaning of its responses.
+/// An operation that is one conditional write in the end: its requests in their order, and the meaning of the responses.
 pub(super) trait ConditionalWrite {
     type Outcome;
 
@@ -36,18 +37,14 @@ pub(super) trait ConditionalWrite {
     /// Returns the name of the record that is written, for errors.
     fn record_label(&self) -> String;
 
-    /// Returns what to do first.
-    async fn first_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>> {
-        self.read_next_step().await
-    }
+    /// Sends all reads that are due before the next write. Returns the condition of that write, or how the operation
+    /// ends without one.
+    async fn next_write(&mut self) -> Result<ControlFlow<Self::Outcome, WriteCondition<ETag>>>;
 
-    /// Sends the write.
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<Self::Outcome>;
+    /// Sends the write. The operation continues after an error with an ambiguous outcome: the next step is a read.
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<Self::Outcome>>;
 
-    /// Reads the current state, and applies the rule.
-    async fn read_next_step(&mut self) -> Result<SettleStep<ETag, Self::Outcome>>;
-
-    /// Returns the error after too many ambiguous writes.
+    /// Returns the error after too many writes.
     fn contention_error(&self) -> Error {
         Error::new(
             ErrorKind::Contended,
@@ -76,35 +73,36 @@ impl GroupStore {
 }
 
 async fn write_until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Duration) -> Result<W::Outcome> {
-    let mut next = write.first_step().await?;
     let mut unanswered = 0;
-    let mut last = None;
-    for writes in 0..MAX_WRITES {
-        let under = match next {
-            SettleStep::Write(under) => under,
-            SettleStep::Done(outcome) => return Ok(outcome),
+    let mut last_error = None;
+    for writes in 0..=MAX_WRITES {
+        let under = match write.next_write().await? {
+            ControlFlow::Continue(under) => under,
+            ControlFlow::Break(outcome) => return Ok(outcome),
         };
-        let began = Instant::now();
-        let error = match write.send_write(&under).await {
-            Err(error) if is_ambiguous(&error) => error,
-            settled => return settled,
-        };
-        unanswered += u32::from(began.elapsed() >= request_timeout);
-        if unanswered == MAX_UNANSWERED {
-            return Err(error);
+        if writes == MAX_WRITES {
+            break;
         }
-        last = Some(error);
-        // A late write of this operation may still be under way, or another writer may be active.
-        sleep(BACKOFF.wait_after(writes)).await;
-        next = write.read_next_step().await?;
+        let began = Instant::now();
+        match write.send_write(under).await {
+            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Break(outcome)) => return Ok(outcome),
+            Err(error) if is_ambiguous(&error) => {
+                unanswered += u32::from(began.elapsed() >= request_timeout);
+                if unanswered == MAX_UNANSWERED {
+                    return Err(error);
+                }
+                last_error = Some(error);
+                // A late write of this operation may still be under way, or another writer may be active.
+                sleep(BACKOFF.wait_after(writes)).await;
+            }
+            Err(error) => return Err(error),
+        }
     }
-    match next {
-        SettleStep::Done(outcome) => Ok(outcome),
-        SettleStep::Write(_) => Err(match last {
-            Some(error) => write.contention_error().with_source(error),
-            None => write.contention_error(),
-        }),
-    }
+    Err(match last_error {
+        Some(error) => write.contention_error().with_source(error),
+        None => write.contention_error(),
+    })
 }
 
 /// Returns whether only a read can show if a conditional write was applied.

@@ -1,8 +1,9 @@
 //! Handoff: requesting a partition from a cooperative owner, and waiting until the owner releases it.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::{SettleStep, WriteCondition};
+use super::WriteCondition;
 use crate::model::{Incarnation, LeaseDurations, OwnerId, OwnershipRecord, PartitionId};
 
 /// How many times the owner is requested if the request is erased.
@@ -92,18 +93,18 @@ impl<T> HandoffRequestOutcome<T> {
 }
 
 /// Decides whether to write a request into a record, and over which version. Decide again after an ambiguous write.
-pub fn decide_handoff_request<E>(
-    view: Option<(E, HandoffView)>,
+pub fn decide_handoff_request<V>(
+    view: Option<(V, HandoffView)>,
     lease_duration: Duration,
-) -> SettleStep<E, HandoffRequestOutcome<()>> {
-    let Some((version, view)) = view else { return SettleStep::Done(HandoffRequestOutcome::Lost) };
-    SettleStep::Done(match view {
+) -> ControlFlow<HandoffRequestOutcome<()>, WriteCondition<V>> {
+    let Some((version, view)) = view else { return ControlFlow::Break(HandoffRequestOutcome::Lost) };
+    ControlFlow::Break(match view {
         HandoffView::OtherOwner | HandoffView::Reserved => HandoffRequestOutcome::Lost,
         HandoffView::RequestedByOther => HandoffRequestOutcome::AlreadyRequested,
         HandoffView::Requested { .. } => HandoffRequestOutcome::Requested(()),
         HandoffView::NotRequested { cooperative: false, .. } => HandoffRequestOutcome::NotCooperative,
         HandoffView::NotRequested { age, .. } if age >= lease_duration / 2 => HandoffRequestOutcome::LeaseTooOld,
-        HandoffView::NotRequested { .. } => return SettleStep::Write(WriteCondition::IfMatch(version)),
+        HandoffView::NotRequested { .. } => return ControlFlow::Continue(WriteCondition::IfMatch(version)),
     })
 }
 
@@ -200,12 +201,12 @@ impl Handoff {
     /// Decides by the record that was read at this moment. An owner that drains the partition has all the time that it
     /// needs: if it stops renewing its lease, the next listing shows that it has expired.
     #[doc(hidden)]
-    pub fn poll<E>(
+    pub fn poll<V>(
         &mut self,
-        view: Option<(E, HandoffView)>,
+        view: Option<(V, HandoffView)>,
         now: Duration,
         request_timeout: Duration,
-    ) -> HandoffStatus<E> {
+    ) -> HandoffStatus<V> {
         let Some((version, view)) = view else { return HandoffStatus::Canceled };
         match view {
             HandoffView::OtherOwner | HandoffView::RequestedByOther => HandoffStatus::Canceled,
@@ -228,7 +229,7 @@ impl Handoff {
     #[must_use]
     pub fn is_erased(&self, view: HandoffView) -> bool {
         self.requests < MAX_REQUESTS
-            && matches!(decide_handoff_request(Some(((), view)), self.lease_duration), SettleStep::Write(_))
+            && matches!(decide_handoff_request(Some(((), view)), self.lease_duration), ControlFlow::Continue(_))
     }
 }
 
@@ -293,15 +294,15 @@ mod tests {
     fn only_young_cooperative_records_are_eligible() {
         let next = |view| decide_handoff_request(Some((7, view)), LEASE);
         let aged = |seconds| HandoffView::NotRequested { cooperative: true, age: Duration::from_secs(seconds) };
-        assert_eq!(next(aged(29)), SettleStep::Write(WriteCondition::IfMatch(7)));
-        assert_eq!(next(aged(30)), SettleStep::Done(HandoffRequestOutcome::LeaseTooOld));
+        assert_eq!(next(aged(29)), ControlFlow::Continue(WriteCondition::IfMatch(7)));
+        assert_eq!(next(aged(30)), ControlFlow::Break(HandoffRequestOutcome::LeaseTooOld));
         let uncooperative = HandoffView::NotRequested { cooperative: false, age: Duration::ZERO };
-        assert_eq!(next(uncooperative), SettleStep::Done(HandoffRequestOutcome::NotCooperative));
-        assert_eq!(next(HandoffView::RequestedByOther), SettleStep::Done(HandoffRequestOutcome::AlreadyRequested));
+        assert_eq!(next(uncooperative), ControlFlow::Break(HandoffRequestOutcome::NotCooperative));
+        assert_eq!(next(HandoffView::RequestedByOther), ControlFlow::Break(HandoffRequestOutcome::AlreadyRequested));
         for view in [HandoffView::OtherOwner, HandoffView::Reserved] {
-            assert_eq!(next(view), SettleStep::Done(HandoffRequestOutcome::Lost));
+            assert_eq!(next(view), ControlFlow::Break(HandoffRequestOutcome::Lost));
         }
-        assert_eq!(decide_handoff_request::<u8>(None, LEASE), SettleStep::Done(HandoffRequestOutcome::Lost));
+        assert_eq!(decide_handoff_request::<u8>(None, LEASE), ControlFlow::Break(HandoffRequestOutcome::Lost));
     }
 
     #[test]
@@ -309,7 +310,7 @@ mod tests {
         for view in [REQUESTED, DRAINING] {
             assert_eq!(
                 decide_handoff_request(Some((7, view)), LEASE),
-                SettleStep::Done(HandoffRequestOutcome::Requested(()))
+                ControlFlow::Break(HandoffRequestOutcome::Requested(()))
             );
         }
     }

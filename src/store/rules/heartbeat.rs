@@ -2,16 +2,17 @@
 //! the owner dead changes the blob before it claims any of the partitions that the heartbeat keeps alive.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use super::{SettleStep, WriteCondition};
+use super::WriteCondition;
 use crate::model::Relation;
 
 /// The heartbeat blob of this owner, as it was read after the ambiguous write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundHeartbeat<E> {
+pub struct FoundHeartbeat<V> {
     pub relation: Relation,
-    pub etag: E,
+    pub version: V,
     pub age: Duration,
     /// The age at which it expires.
     pub lifetime: Duration,
@@ -23,9 +24,9 @@ pub struct FoundHeartbeat<E> {
 
 /// How a heartbeat ends by what was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HeartbeatLoss<E> {
+pub enum HeartbeatLoss<V> {
     /// This owner was declared dead. The blob has this version, if it exists.
-    DeclaredDead(Option<E>),
+    DeclaredDead(Option<V>),
     /// A later incarnation of this owner is running.
     Replaced,
 }
@@ -34,40 +35,43 @@ pub enum HeartbeatLoss<E> {
 /// A heartbeat of this incarnation that has vanished was declared dead and deleted. One that was overwritten was
 /// overwritten by another incarnation of this owner. If this incarnation never wrote a heartbeat, the blob may belong
 /// to any of them.
-pub fn decide_heartbeat<E>(attempted: Option<&E>, found: Option<FoundHeartbeat<E>>) -> SettleStep<E, HeartbeatLoss<E>> {
+pub fn decide_heartbeat<V>(
+    attempted: Option<&V>,
+    found: Option<FoundHeartbeat<V>>,
+) -> ControlFlow<HeartbeatLoss<V>, WriteCondition<V>> {
     let was_written = attempted.is_some();
     let Some(found) = found else {
         return if was_written {
-            SettleStep::Done(HeartbeatLoss::DeclaredDead(None))
+            ControlFlow::Break(HeartbeatLoss::DeclaredDead(None))
         } else {
-            SettleStep::Write(WriteCondition::Create)
+            ControlFlow::Continue(WriteCondition::Create)
         };
     };
     match found.relation {
-        Relation::LaterIncarnation if found.age < found.lifetime => SettleStep::Done(HeartbeatLoss::Replaced),
-        Relation::This if found.declared_dead => SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
-        Relation::This => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
-        _ if was_written => SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(found.etag))),
-        _ => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
+        Relation::LaterIncarnation if found.age < found.lifetime => ControlFlow::Break(HeartbeatLoss::Replaced),
+        Relation::This if found.declared_dead => ControlFlow::Break(HeartbeatLoss::DeclaredDead(Some(found.version))),
+        Relation::This => ControlFlow::Continue(WriteCondition::IfMatch(found.version)),
+        _ if was_written => ControlFlow::Break(HeartbeatLoss::DeclaredDead(Some(found.version))),
+        _ => ControlFlow::Continue(WriteCondition::IfMatch(found.version)),
     }
 }
 
 /// Decides how to end the heartbeat of this owner after a conflict, a missing blob or a missing response. Returns the
 /// version to delete when no instance counts it anymore; `None` if the blob is gone, or belongs to another incarnation.
-pub fn decide_heartbeat_end<E>(found: Option<FoundHeartbeat<E>>) -> SettleStep<E, Option<E>> {
-    let Some(own) = found.filter(|found| found.relation == Relation::This) else { return SettleStep::Done(None) };
+pub fn decide_heartbeat_end<V>(found: Option<FoundHeartbeat<V>>) -> ControlFlow<Option<V>, WriteCondition<V>> {
+    let Some(own) = found.filter(|found| found.relation == Relation::This) else { return ControlFlow::Break(None) };
     if own.declared_dead || own.ended {
-        return SettleStep::Done(Some(own.etag));
+        return ControlFlow::Break(Some(own.version));
     }
-    SettleStep::Write(WriteCondition::IfMatch(own.etag))
+    ControlFlow::Continue(WriteCondition::IfMatch(own.version))
 }
 
 /// The heartbeat of an owner that is considered dead, as it was listed or read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeartbeatState<E> {
+pub struct HeartbeatState<V> {
     /// Its incarnation, compared with the incarnation of the owner that is considered dead.
     pub incarnation: Ordering,
-    pub etag: E,
+    pub version: V,
     pub age: Duration,
     /// The age at which it expires.
     pub lifetime: Duration,
@@ -88,17 +92,17 @@ pub enum DeclareDeadOutcome {
 /// Decides whether to declare an owner dead, and over which version of its heartbeat. `stale` is the version that was
 /// listed, if there was one. Decide again after an ambiguous write. If a later incarnation has overwritten the blob,
 /// the expired one cannot renew it.
-pub fn decide_declaration<E: PartialEq>(
-    stale: Option<&E>,
-    found: Option<HeartbeatState<E>>,
-) -> SettleStep<E, DeclareDeadOutcome> {
-    let Some(found) = found else { return SettleStep::Write(WriteCondition::Create) };
-    let unchanged = stale == Some(&found.etag) || found.age >= found.lifetime;
+pub fn decide_declaration<V: PartialEq>(
+    stale: Option<&V>,
+    found: Option<HeartbeatState<V>>,
+) -> ControlFlow<DeclareDeadOutcome, WriteCondition<V>> {
+    let Some(found) = found else { return ControlFlow::Continue(WriteCondition::Create) };
+    let unchanged = stale == Some(&found.version) || found.age >= found.lifetime;
     match found.incarnation {
-        Ordering::Greater => SettleStep::Done(DeclareDeadOutcome::Declared),
-        Ordering::Equal if found.declared_dead => SettleStep::Done(DeclareDeadOutcome::Declared),
-        Ordering::Equal if !unchanged => SettleStep::Done(DeclareDeadOutcome::StillAlive),
-        Ordering::Equal | Ordering::Less => SettleStep::Write(WriteCondition::IfMatch(found.etag)),
+        Ordering::Greater => ControlFlow::Break(DeclareDeadOutcome::Declared),
+        Ordering::Equal if found.declared_dead => ControlFlow::Break(DeclareDeadOutcome::Declared),
+        Ordering::Equal if !unchanged => ControlFlow::Break(DeclareDeadOutcome::StillAlive),
+        Ordering::Equal | Ordering::Less => ControlFlow::Continue(WriteCondition::IfMatch(found.version)),
     }
 }
 
@@ -110,7 +114,7 @@ mod tests {
 
     fn found(relation: Relation, age: u64, declared_dead: bool) -> FoundHeartbeat<u8> {
         let age = Duration::from_secs(age);
-        FoundHeartbeat { relation, etag: 7, age, lifetime: LIFETIME, declared_dead, ended: false }
+        FoundHeartbeat { relation, version: 7, age, lifetime: LIFETIME, declared_dead, ended: false }
     }
 
     mod sending {
@@ -121,26 +125,26 @@ mod tests {
             for attempted in [None, Some(&6), Some(&7)] {
                 assert_eq!(
                     decide_heartbeat(attempted, Some(found(Relation::This, 0, false))),
-                    SettleStep::Write(WriteCondition::IfMatch(7))
+                    ControlFlow::Continue(WriteCondition::IfMatch(7))
                 );
                 let declared_dead = decide_heartbeat(attempted, Some(found(Relation::This, 0, true)));
-                assert_eq!(declared_dead, SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(7))));
+                assert_eq!(declared_dead, ControlFlow::Break(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
 
         #[test]
         fn a_vanished_heartbeat_means_declared_dead() {
-            assert_eq!(decide_heartbeat(Some(&6), None), SettleStep::Done(HeartbeatLoss::DeclaredDead(None)));
-            assert_eq!(decide_heartbeat::<u8>(None, None), SettleStep::Write(WriteCondition::Create));
+            assert_eq!(decide_heartbeat(Some(&6), None), ControlFlow::Break(HeartbeatLoss::DeclaredDead(None)));
+            assert_eq!(decide_heartbeat::<u8>(None, None), ControlFlow::Continue(WriteCondition::Create));
         }
 
         /// Any other one is overwritten.
         #[test]
         fn only_a_live_later_incarnation_replaces() {
             let next = |relation, age| decide_heartbeat(None, Some(found(relation, age, false)));
-            assert_eq!(next(Relation::LaterIncarnation, 61), SettleStep::Done(HeartbeatLoss::Replaced));
-            assert_eq!(next(Relation::LaterIncarnation, 62), SettleStep::Write(WriteCondition::IfMatch(7)));
-            assert_eq!(next(Relation::EarlierIncarnation, 0), SettleStep::Write(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Relation::LaterIncarnation, 61), ControlFlow::Break(HeartbeatLoss::Replaced));
+            assert_eq!(next(Relation::LaterIncarnation, 62), ControlFlow::Continue(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Relation::EarlierIncarnation, 0), ControlFlow::Continue(WriteCondition::IfMatch(7)));
         }
 
         /// Another incarnation overwrote it, so that it kept nothing alive in the meantime.
@@ -148,7 +152,7 @@ mod tests {
         fn an_overwritten_heartbeat_means_declared_dead() {
             for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
                 let next = decide_heartbeat(Some(&6), Some(found(relation, 62, false)));
-                assert_eq!(next, SettleStep::Done(HeartbeatLoss::DeclaredDead(Some(7))));
+                assert_eq!(next, ControlFlow::Break(HeartbeatLoss::DeclaredDead(Some(7))));
             }
         }
     }
@@ -159,14 +163,14 @@ mod tests {
         #[test]
         fn an_own_heartbeat_is_ended_once() {
             let own = found(Relation::This, 0, false);
-            assert_eq!(decide_heartbeat_end(Some(own)), SettleStep::Write(WriteCondition::IfMatch(7)));
+            assert_eq!(decide_heartbeat_end(Some(own)), ControlFlow::Continue(WriteCondition::IfMatch(7)));
             let ended = FoundHeartbeat { ended: true, ..own };
             for over in [ended, found(Relation::This, 0, true)] {
-                assert_eq!(decide_heartbeat_end(Some(over)), SettleStep::Done(Some(7)));
+                assert_eq!(decide_heartbeat_end(Some(over)), ControlFlow::Break(Some(7)));
             }
             assert_eq!(
                 decide_heartbeat(None, Some(ended)),
-                SettleStep::Write(WriteCondition::IfMatch(7)),
+                ControlFlow::Continue(WriteCondition::IfMatch(7)),
                 "it may go on"
             );
         }
@@ -174,14 +178,14 @@ mod tests {
         #[test]
         fn a_heartbeat_of_another_incarnation_stays() {
             for relation in [Relation::LaterIncarnation, Relation::EarlierIncarnation] {
-                assert_eq!(decide_heartbeat_end(Some(found(relation, 0, false))), SettleStep::Done(None));
+                assert_eq!(decide_heartbeat_end(Some(found(relation, 0, false))), ControlFlow::Break(None));
             }
-            assert_eq!(decide_heartbeat_end::<u8>(None), SettleStep::Done(None));
+            assert_eq!(decide_heartbeat_end::<u8>(None), ControlFlow::Break(None));
         }
     }
 
     fn state(incarnation: Ordering, age: u64, declared_dead: bool) -> HeartbeatState<u8> {
-        HeartbeatState { incarnation, etag: 7, age: Duration::from_secs(age), lifetime: LIFETIME, declared_dead }
+        HeartbeatState { incarnation, version: 7, age: Duration::from_secs(age), lifetime: LIFETIME, declared_dead }
     }
 
     mod declaring_dead_of_others {
@@ -189,13 +193,13 @@ mod tests {
 
         #[test]
         fn only_unchanged_or_stale_heartbeats_are_replaced() {
-            assert_eq!(decide_declaration::<u8>(None, None), SettleStep::Write(WriteCondition::Create));
-            assert_eq!(decide_declaration(Some(&7), None), SettleStep::Write(WriteCondition::Create));
+            assert_eq!(decide_declaration::<u8>(None, None), ControlFlow::Continue(WriteCondition::Create));
+            assert_eq!(decide_declaration(Some(&7), None), ControlFlow::Continue(WriteCondition::Create));
             let next = |stale, age| decide_declaration(stale, Some(state(Ordering::Equal, age, false)));
-            assert_eq!(next(Some(&7), 0), SettleStep::Write(WriteCondition::IfMatch(7)));
-            assert_eq!(next(Some(&6), 62), SettleStep::Write(WriteCondition::IfMatch(7)));
-            assert_eq!(next(Some(&6), 61), SettleStep::Done(DeclareDeadOutcome::StillAlive));
-            assert_eq!(next(None, 61), SettleStep::Done(DeclareDeadOutcome::StillAlive));
+            assert_eq!(next(Some(&7), 0), ControlFlow::Continue(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Some(&6), 62), ControlFlow::Continue(WriteCondition::IfMatch(7)));
+            assert_eq!(next(Some(&6), 61), ControlFlow::Break(DeclareDeadOutcome::StillAlive));
+            assert_eq!(next(None, 61), ControlFlow::Break(DeclareDeadOutcome::StillAlive));
         }
 
         /// The owner was declared dead already, or a later incarnation has the blob.
@@ -203,14 +207,14 @@ mod tests {
         fn nothing_to_declare_if_dead_or_replaced() {
             assert_eq!(
                 decide_declaration(Some(&6), Some(state(Ordering::Equal, 0, true))),
-                SettleStep::Done(DeclareDeadOutcome::Declared)
+                ControlFlow::Break(DeclareDeadOutcome::Declared)
             );
             assert_eq!(
                 decide_declaration(Some(&6), Some(state(Ordering::Greater, 0, false))),
-                SettleStep::Done(DeclareDeadOutcome::Declared)
+                ControlFlow::Break(DeclareDeadOutcome::Declared)
             );
             let earlier = decide_declaration(Some(&6), Some(state(Ordering::Less, 0, true)));
-            assert_eq!(earlier, SettleStep::Write(WriteCondition::IfMatch(7)));
+            assert_eq!(earlier, ControlFlow::Continue(WriteCondition::IfMatch(7)));
         }
     }
 }

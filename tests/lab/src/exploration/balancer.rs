@@ -241,7 +241,7 @@ impl Instance {
     }
 
     pub(super) fn condition(&self) -> Condition {
-        let operation = self.operation.map(|operation| (operation.goal, operation.renews));
+        let operation = self.operation.map(|operation| (operation.next.goal, operation.renews));
         match (operation, self.lease, self.handoff) {
             (Some((Goal::Release, _)), ..) => Condition::Releasing,
             (Some((_, false)), _, Some(_)) => Condition::Taking,

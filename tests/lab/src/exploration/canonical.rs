@@ -1,10 +1,8 @@
 //! Makes states equal that differ only in irrelevant details.
 
-use eventhubs_checkpoint::internal::rules::Goal;
+use eventhubs_checkpoint::internal::rules::{AdoptionStep, CheckpointStep, Goal, OwnershipStep, WriteCondition};
 
-use super::state::{
-    Adoption, Content, Foreign, Handoff, HandoffStep, Instance, Keys, Owner, Request, State, Task, Version, Write,
-};
+use super::state::{Content, Foreign, Handoff, HandoffStep, Instance, Keys, Owner, State, Task, Version, Write};
 
 impl State {
     /// Returns an id later than that of any existing ownership.
@@ -54,7 +52,7 @@ impl State {
         }
         for operation in self.instances.iter_mut().filter_map(|instance| instance.operation.as_mut()) {
             operation.keys.epoch =
-                operation.keys.epoch.filter(|_| operation.goal != Goal::Release || operation.keys.operator);
+                operation.keys.epoch.filter(|_| operation.next.goal != Goal::Release || operation.keys.operator);
         }
         let (mut names, mut known) = ([0_u8; 64], 0);
         self.for_each_epoch(|epoch| {
@@ -116,7 +114,12 @@ impl State {
                 lease.version = Version::Past;
             }
             if let Some(operation) = &mut instance.operation {
-                passed(&mut operation.under);
+                match &mut operation.next.step {
+                    OwnershipStep::Write { under: written } | OwnershipStep::Read { attempted: written } => {
+                        condition_passed(written);
+                    }
+                    OwnershipStep::ReadOnceOld { written } => *written = Version::Past,
+                }
             }
             if let Some(Handoff { step: HandoffStep::Requesting(under, _), .. }) = &mut instance.handoff {
                 *under = Version::Past;
@@ -138,7 +141,8 @@ impl State {
                 seen.version = Version::Past;
             }
             match &mut work.task {
-                Task::Adopting(Adoption::Write(under, _)) | Task::Checkpointing(Request::Write(under)) => passed(under),
+                Task::Adopting(AdoptionStep::Write { under, .. })
+                | Task::Checkpointing(CheckpointStep::Write { under }) => condition_passed(under),
                 _ => {}
             }
         }
@@ -165,5 +169,11 @@ fn rank(known: u64, claim_number: u8) -> u8 {
 fn passed(version: &mut Option<Version>) {
     if version.is_some() {
         *version = Some(Version::Past);
+    }
+}
+
+pub(super) fn condition_passed(under: &mut WriteCondition<Version>) {
+    if let WriteCondition::IfMatch(version) = under {
+        *version = Version::Past;
     }
 }

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::rules::{Goal, next_epoch, too_young_by};
+use eventhubs_checkpoint::internal::rules::{next_epoch, too_young_by};
 
 use super::clean::is_clean;
 use super::needed::falls;
@@ -79,11 +79,8 @@ impl Model {
 
     pub(super) fn may_be_deleted(&self, state: &State) -> bool {
         let (Some(after), Some(now)) = (self.scenario.deletes_after, state.now) else { return true };
-        let creates = state
-            .instances
-            .iter()
-            .filter_map(|instance| instance.operation)
-            .any(|operation| operation.goal == Goal::Claim && operation.under.is_none());
+        let creates =
+            state.instances.iter().filter_map(|instance| instance.operation).any(|operation| operation.creates());
         let late = state
             .late
             .iter()

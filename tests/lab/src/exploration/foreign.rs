@@ -1,8 +1,10 @@
 //! An instance of another SDK: it claims and renews with conditions, checkpoints without conditions, and adopts
 //! nothing.
 
+use eventhubs_checkpoint::internal::admin::ResetReport;
+
 use super::notes::{Invariant, Notes};
-use super::state::{Checkpoint, Foreign, Keys, Owner, Report, State, Version};
+use super::state::{Checkpoint, Foreign, Keys, Owner, State, Version};
 use super::storage::{put_ownership, put_position, up_to};
 use super::system::{FOREIGN, Label, Model, Steps};
 
@@ -97,7 +99,7 @@ impl Model {
 
 /// It writes a checkpoint from before a reset that was reported as done.
 fn writes_late(state: &State) -> Notes {
-    let is_late = state.foreign_from_before && state.has_reported(Report::Done);
+    let is_late = state.foreign_from_before && state.has_reported(ResetReport::Done);
     Notes::default().breaking(Invariant::ForeignSilent, is_late)
 }
 

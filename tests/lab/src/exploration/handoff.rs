@@ -3,11 +3,12 @@
 //! Every poll of the record is evaluated by `rules::HandoffView`, `rules::decide_handoff_request` and `rules::Handoff`, and
 //! its result goes to the [balancer](super::balancer). The time of a timeout is a choice.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::internal::rules::{
-    self, HandoffRequestOutcome, HandoffStatus, HandoffView, SettleStep, decide_handoff_request,
+    self, HandoffRequestOutcome, HandoffStatus, HandoffView, decide_handoff_request,
 };
 use eventhubs_checkpoint::store::OwnershipRecord;
 
@@ -65,23 +66,23 @@ impl Model {
         for age in ages.into_iter().flatten() {
             let looked = self.looked(state, number, &self.requester(victim), age);
             let (what, next, event) = match decide_handoff_request(looked, self.requester(victim).lease_duration()) {
-                SettleStep::Write(under) => {
+                ControlFlow::Continue(under) => {
                     let step = under.version().map(|under| HandoffStep::Requesting(under, erased));
                     let to =
                         state.with(number, |instance| instance.handoff = step.map(|step| Handoff { victim, step }));
                     steps.add(actor, "reads: may request", to);
                     continue;
                 }
-                SettleStep::Done(HandoffRequestOutcome::Requested(())) => {
+                ControlFlow::Break(HandoffRequestOutcome::Requested(())) => {
                     ("reads: its request stands", RequestOutcome::Stands, Event::RequestStands)
                 }
-                SettleStep::Done(HandoffRequestOutcome::LeaseTooOld) => {
+                ControlFlow::Break(HandoffRequestOutcome::LeaseTooOld) => {
                     ("reads: too old to request", RequestOutcome::TooOld, Event::RequestTooLate)
                 }
-                SettleStep::Done(HandoffRequestOutcome::Lost) => {
+                ControlFlow::Break(HandoffRequestOutcome::Lost) => {
                     ("reads: not eligible", RequestOutcome::Lost, Event::MarkLost)
                 }
-                SettleStep::Done(_) => ("reads: not eligible", RequestOutcome::Refused, Event::MarkLost),
+                ControlFlow::Break(_) => ("reads: not eligible", RequestOutcome::Refused, Event::MarkLost),
             };
             let to = self.has_requested(state, number, erased, Some(next));
             steps.noted(actor, what, to, Notes::default().with(event));

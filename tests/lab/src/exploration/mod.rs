@@ -11,17 +11,18 @@
 //! checkpoint; a start is pinned (written as an initial checkpoint) after owners on the official processor have
 //! begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
-//! The decisions of the instances are not implemented a second time. Every response goes to the rules that the store
-//! uses (`decide_ownership`, `next_epoch`, `decide_adoption`, `decide_checkpoint`, `Handoff`). Every
+//! The decisions of the instances are not implemented a second time. The operations of the store are the machines that
+//! the store uses (`OwnershipOperation`, `AdoptionStep`, `CheckpointStep`, `Handoff`): they say which request is next,
+//! and what its response means. So is what an operator does next (`ResetProgress`). Every
 //! listing and every outcome goes to the real [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState):
 //! [`driven`] brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because
 //! the search reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look
 //! up are tested in [`reactions`].
 //!
-//! Only the surroundings are implemented here: in [`ownership`] and [`handoff`] the requests of the store, one by one,
-//! in [`work`] the processor, in [`operator`] the steps of `admin::Operator` after its real decision how to take a
-//! partition over, in [`epochs`] the server's time, in [`pinner`] the steps of `GroupStore::init_checkpoint`. Leases that
-//! a heartbeat keeps alive have their own system: [`heartbeat`].
+//! Only the surroundings are implemented here: in [`ownership`], [`handoff`] and [`work`] what each request does to the
+//! blobs, and the processor, in [`operator`] what a listing shows an operator, in [`epochs`] the server's time, in
+//! [`pinner`] the steps of `GroupStore::init_checkpoint`. Leases that a heartbeat keeps alive have their own system:
+//! [`heartbeat`].
 //!
 //! Every state is visited once, in breadth-first order, so that the trace to a violation is a shortest one. If a
 //! scenario requires it, the exploration also shows that from every state some path without further faults leads to an

@@ -1,25 +1,29 @@
 //! An operator: it takes the partition over, adopts, writes another position, releases, and reports.
 //!
-//! The real [`takeover`] decides how it takes the partition over. Its claim, its adoption and its release go through
-//! the same steps, and so through the same rules, as those of an owner.
+//! What it does next is of the real [`ResetProgress`], and how it takes the partition over of the real [`takeover`]. Its
+//! claim, its adoption and its release go through the same steps, and so through the same rules, as those of an owner.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::time::Duration;
+
+use eventhubs_checkpoint::internal::admin::{
+    Allowed, ResetProgress, ResetReport, ResetStep, StepEnd, Takeover, takeover,
+};
+use eventhubs_checkpoint::internal::planner::{Observer, observe};
+use eventhubs_checkpoint::internal::rules::{AdoptionStep, Goal};
+use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 use super::balancer::Outcome;
 use super::listing::{TERMS, recorded, seen};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
 use super::state::{
-    Adoption, Checkpoint, Content, Due, Foreign, Instance, Keys, Kind, Operation, Owner, Report, Reset, ResetStep,
-    State, Task, Version, Work, Write, Writer, short,
+    Checkpoint, Content, Due, Foreign, Instance, Keys, Kind, Operation, Owner, Progress, Reset, State, Task, Version,
+    Work, Write, Writer, short,
 };
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
-use eventhubs_checkpoint::internal::admin::{Allowed, Takeover, takeover};
-use eventhubs_checkpoint::internal::planner::{Observer, observe};
-use eventhubs_checkpoint::internal::rules::Goal;
-use eventhubs_checkpoint::{OwnerId, PartitionId};
 
 /// Past every expiry.
 const AGES: Duration = Duration::from_secs(1000);
@@ -38,25 +42,67 @@ impl Model {
     }
 
     pub(super) fn operator_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let Instance { operation, lease, work, reset, .. } = state.instances[number];
+        let Instance { operation, work, reset, .. } = state.instances[number];
+        let Progress::Working(progress) = reset.progress else { return };
         if operation.is_some() {
             return self.operation_steps(state, number, steps);
         }
         if reset.has_failed {
-            self.give_up(state, number, steps);
+            let mut to = *state;
+            let notes = self.operator_goes_on(&mut to, number, StepEnd::GivenUp { in_doubt: false });
+            steps.noted(self.name(number), "gives up", to, notes);
         }
-        match (lease, work.task) {
-            (None, _) => self.take_over(state, number, steps),
-            (Some(_), Task::Running) => self.reset(state, number, steps),
-            (Some(_), Task::Adopting(Adoption::ReadCheckpoint)) if self.is_there_already(state, number) => {
-                let mut to = released_next(state, number, true);
+        match progress.step {
+            ResetStep::TakeOver => self.take_over(state, number, steps),
+            ResetStep::Adopt
+                if work.task == Task::Adopting(AdoptionStep::ReadCheckpoint)
+                    && self.is_there_already(state, number) =>
+            {
+                let mut to = *state;
                 to.due =
                     state.checkpoint.and_then(|there| there.position).map(|position| Due { position, fenced: true });
-                to.instances[number].reset.hit = true;
-                steps.add(self.name(number), "finds the position already stored", to);
+                let step = ResetStep::Write;
+                let reset =
+                    Reset { hit: true, progress: Progress::Working(ResetProgress { step, ..progress }), ..reset };
+                to.instances[number].reset = reset;
+                let notes = self.operator_goes_on(&mut to, number, StepEnd::Done);
+                steps.noted(self.name(number), "finds the position already stored", to, notes);
             }
-            (Some(_), _) => self.work_steps(state, number, steps),
+            ResetStep::Adopt => self.work_steps(state, number, steps),
+            ResetStep::Hold if self.works_on(state) => {}
+            ResetStep::Hold => {
+                let mut to = *state;
+                let notes = self.operator_goes_on(&mut to, number, StepEnd::Done);
+                steps.noted(self.name(number), "has waited for the other SDK", to, notes);
+            }
+            ResetStep::Write => self.write_position(state, number, steps),
+            // The release is an operation of the store.
+            ResetStep::Release { .. } => {}
         }
+    }
+
+    /// A step has ended.
+    pub(super) fn operator_goes_on(&self, state: &mut State, number: usize, end: StepEnd) -> Notes {
+        let instance = &mut state.instances[number];
+        let Progress::Working(progress) = instance.reset.progress else { return Notes::default() };
+        let next = match progress.after(end) {
+            ControlFlow::Continue(next) => next,
+            ControlFlow::Break(report) => return self.report(state, number, progress, report),
+        };
+        instance.reset.progress = Progress::Working(next);
+        instance.reset.has_failed |= matches!(end, StepEnd::Lost | StepEnd::Failed { .. });
+        match (next.step, instance.lease) {
+            (ResetStep::Release { .. }, Some(lease)) => {
+                instance.operation = Some(Operation::of(lease, Goal::Release));
+                instance.lease = None;
+                instance.work = Work::default();
+            }
+            (ResetStep::Adopt, Some(lease)) => {
+                instance.work = Work::adopting(lease.keys.epoch, lease.claim_number);
+            }
+            _ => {}
+        }
+        Notes::default()
     }
 
     /// The step that the rule forbids.
@@ -81,7 +127,7 @@ impl Model {
             if let Some(takeover) = decided {
                 self.claim_for_reset(&paid, number, takeover, cost > 0, steps);
             } else {
-                let notes = self.report(&mut paid, number, self.unwritten(state.instances[number].reset));
+                let notes = self.operator_goes_on(&mut paid, number, StepEnd::GivenUp { in_doubt: false });
                 steps.noted(actor, "lists: another operator is active, reports", paid, notes);
             }
             before = Some(decided);
@@ -124,18 +170,22 @@ impl Model {
         &self,
         state: &State,
         number: usize,
-        (return_to, settles): (Option<u8>, bool),
+        (return_to, settle): (Option<u8>, bool),
         fault: bool,
         steps: &mut Steps<'_>,
     ) {
         let inherits = state.ownership.is_some_and(|record| record.keys.operator && record.owner != Owner::Unowned);
         let under = state.ownership.map(|_| Version::Current);
+        let with_foreign = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesWithForeign);
+        let must_hold = (settle || with_foreign) && !self.leaves_out(Rule::ResetSettles);
         for epoch in self.epochs(state, None).into_iter().flatten() {
             let mut claim = Operation::claim(under, Some(epoch));
             claim.keys = Keys { handoff_to: return_to, operator: true, ..claim.keys };
             let to = state.with(number, |instance| {
                 instance.operation = Some(claim);
-                instance.reset.displaces_foreign |= settles;
+                if let Progress::Working(progress) = &mut instance.reset.progress {
+                    progress.must_hold |= must_hold;
+                }
             });
             let label =
                 Label { actor: self.name(number), what: "wants to take it over", position: None, response: None };
@@ -143,52 +193,27 @@ impl Model {
         }
     }
 
-    fn reset(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let Instance { lease, work, reset, .. } = state.instances[number];
-        let (Some(lease), Some(position)) = (lease, self.scenario.members[number].resets_to) else { return };
-        if self.waits(reset) && !reset.has_waited {
-            if !self.works_on(state) {
-                let to = state.with(number, |instance| instance.reset.has_waited = true);
-                steps.add(self.name(number), "has waited for the other SDK", to);
-            }
-            return;
-        }
+    fn write_position(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let (work, position) = (state.instances[number].work, self.scenario.members[number].resets_to);
         let unconditional =
             self.leaves_out(Rule::ResetIsConditional).then(|| state.checkpoint.map(|_| Version::Current));
-        let record = Checkpoint { position: Some(position), pinned: false };
+        let record = Checkpoint { position, pinned: false };
         let content = Content::Checkpoint { record, kind: Kind::Reset, authority: work.authority };
         let write = Write { by: Writer::ours(number), under: unconditional.unwrap_or(work.version), content };
         for attempt in attempts(state, write) {
-            let (to, notes) = match attempt.response {
-                Response::Done if self.leaves_out(Rule::ResetReportedLast) => {
-                    let mut to = attempt.state;
-                    let notes = self.report(&mut to, number, Report::Done);
-                    (to, notes)
-                }
-                Response::Done => (released_next(&attempt.state, number, true), Notes::default()),
+            let mut to = attempt.state;
+            let notes = match attempt.response {
+                Response::Done if self.leaves_out(Rule::ResetReportedLast) => self.report_early(&mut to, number),
+                Response::Done => self.operator_goes_on(&mut to, number, StepEnd::Done),
                 response => {
-                    let to = attempt.state.with(number, |instance| {
-                        instance.work = Work::adopting(lease.keys.epoch, lease.claim_number);
-                        (instance.reset.has_failed, instance.reset.has_waited) = (true, false);
-                        instance.reset.in_doubt |= response.is_fault();
-                    });
-                    (to, Notes::default().with(Event::ResetAgain))
+                    let in_doubt = response.is_fault() && !self.leaves_out(Rule::ResetAmbiguityIsReported);
+                    self.operator_goes_on(&mut to, number, StepEnd::Failed { in_doubt }).with(Event::ResetAgain)
                 }
             };
-            let label = Label {
-                actor: self.name(number),
-                what: "resets to",
-                position: Some(position),
-                response: Some(attempt.response),
-            };
+            let label =
+                Label { actor: self.name(number), what: "resets to", position, response: Some(attempt.response) };
             steps.push(label, to, attempt.response.is_fault(), attempt.notes.and(notes));
         }
-    }
-
-    /// Returns whether it waits for owners of another SDK, which detect its ownership meanwhile.
-    fn waits(&self, reset: Reset) -> bool {
-        let with_foreign = self.scenario.foreign && !self.leaves_out(Rule::ResetSettlesWithForeign);
-        (reset.displaces_foreign || with_foreign) && !self.leaves_out(Rule::ResetSettles)
     }
 
     fn works_on(&self, state: &State) -> bool {
@@ -199,31 +224,18 @@ impl Model {
         }
     }
 
-    /// Its attempts are exhausted.
-    fn give_up(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let actor = self.name(number);
-        if state.instances[number].lease.is_some() {
-            return steps.add(actor, "gives up", released_next(state, number, false));
-        }
-        let mut to = *state;
-        let notes = self.report(&mut to, number, self.unwritten(state.instances[number].reset));
-        steps.noted(actor, "gives up, reports", to, notes);
-    }
-
-    /// Returns its report of a position that was not written, as far as it knows.
-    fn unwritten(&self, reset: Reset) -> Report {
-        let indeterminate = reset.in_doubt && !self.leaves_out(Rule::ResetAmbiguityIsReported);
-        if indeterminate { Report::Unsure } else { Report::NotDone }
-    }
-
     /// It detected that it no longer owns the partition.
     pub(super) fn operator_lost(&self, state: &mut State, number: usize) -> Notes {
-        let reset = state.instances[number].reset;
         let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
         let is_there = stored == self.scenario.members[number].resets_to;
-        let looked_up = self.leaves_out(Rule::ResetAmbiguityIsNotLookedUp) && reset.in_doubt && is_there;
-        let report = if looked_up { Report::Done } else { self.unwritten(reset) };
-        self.report(state, number, report)
+        match state.instances[number].reset.progress {
+            Progress::Working(ResetProgress { in_doubt: true, .. })
+                if is_there && self.leaves_out(Rule::ResetAmbiguityIsNotLookedUp) =>
+            {
+                self.report_early(state, number)
+            }
+            _ => self.operator_goes_on(state, number, StepEnd::Lost),
+        }
     }
 
     /// Its claim or its release has ended.
@@ -236,39 +248,43 @@ impl Model {
     ) -> Notes {
         let instance = &mut state.instances[number];
         (instance.operation, instance.leaving) = (None, false);
-        let reset = instance.reset;
-        match (operation.goal, outcome) {
-            (Goal::Release, outcome) => {
-                let released = matches!(outcome, Outcome::Won { .. })
-                    || outcome == Outcome::Lost && self.leaves_out(Rule::ResetOvertaken);
-                let report = match reset.step {
-                    ResetStep::Releasing { written: true } if released => Report::Done,
-                    ResetStep::Releasing { written: true } => Report::Unsure,
-                    _ => self.unwritten(reset),
-                };
-                self.report(state, number, report)
-            }
-            (_, Outcome::Won { .. }) => self.holds(state, number, operation),
-            (_, Outcome::Lost | Outcome::Replaced | Outcome::Indeterminate) => {
-                instance.reset.has_failed = true;
-                Notes::default()
-            }
+        let is_release = operation.next.goal == Goal::Release;
+        let end = match outcome {
+            Outcome::Won { .. } => StepEnd::Done,
+            Outcome::Lost if is_release && self.leaves_out(Rule::ResetOvertaken) => StepEnd::Done,
+            Outcome::Lost | Outcome::Replaced => StepEnd::Lost,
+            Outcome::Indeterminate if is_release => StepEnd::GivenUp { in_doubt: false },
+            Outcome::Indeterminate => StepEnd::Failed { in_doubt: false },
+        };
+        let mut notes = Notes::default();
+        if !is_release && end == StepEnd::Done {
+            notes = self.holds(state, number, operation);
+        }
+        notes.and(self.operator_goes_on(state, number, end))
+    }
+
+    /// The report that the rule forbids.
+    fn report_early(&self, state: &mut State, number: usize) -> Notes {
+        match state.instances[number].reset.progress {
+            Progress::Working(progress) => self.report(state, number, progress, ResetReport::Done),
+            Progress::Reported(_) => Notes::default(),
         }
     }
 
-    fn report(&self, state: &mut State, number: usize, report: Report) -> Notes {
+    fn report(&self, state: &mut State, number: usize, progress: ResetProgress, report: ResetReport) -> Notes {
         let Instance { reset, .. } = state.instances[number];
         let over = state.instances[number].over();
-        state.instances[number] =
-            Instance { reset: Reset { step: ResetStep::Reported(report), ..Reset::default() }, ..over };
+        let reported = Reset { progress: Progress::Reported(report), ..Reset::default() };
+        state.instances[number] = Instance { reset: reported, ..over };
         let notes = Notes::default();
         match report {
-            Report::NotDone => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
-            Report::Unsure => {
-                let written = reset.step == ResetStep::Releasing { written: true };
-                notes.with(Event::ResetIndeterminate).breaking(Invariant::ReportTrue, !reset.in_doubt && !written)
+            ResetReport::NotDone => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
+            ResetReport::Indeterminate { .. } => {
+                let is_written = progress.step == ResetStep::Release { completed: true };
+                let is_known = !progress.in_doubt && !is_written;
+                notes.with(Event::ResetIndeterminate).breaking(Invariant::ReportTrue, is_known)
             }
-            Report::Done => {
+            ResetReport::Done => {
                 let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
                 let other_case = state.due.is_some_and(|due| stored != Some(due.position));
                 let works = state.foreign_from_before && matches!(state.foreign, Foreign::Running { .. });
@@ -287,13 +303,4 @@ impl Model {
         let released = state.ownership.filter(|record| record.owner == Owner::Unowned);
         released.and_then(|record| record.keys.handoff_to).is_some_and(|owner| self.is_operator(owner as usize))
     }
-}
-
-/// It releases the partition next.
-fn released_next(state: &State, number: usize, written: bool) -> State {
-    state.with(number, |instance| {
-        instance.operation = instance.lease.take().map(|lease| Operation::of(lease, Goal::Release));
-        instance.work = Work::default();
-        instance.reset.step = ResetStep::Releasing { written };
-    })
 }

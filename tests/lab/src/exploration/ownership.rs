@@ -1,14 +1,18 @@
 //! An instance's claims, renewals and releases, as the store performs them.
 //!
-//! Every response is evaluated by `rules::goal_after` and `rules::decide_ownership`; every outcome goes to the
+//! Every request and the meaning of its response is of `rules::OwnershipOperation`; every outcome goes to the
 //! [balancer](super::balancer).
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::internal::rules::{FoundOwnership, Goal, SettleStep, Settled, decide_ownership, goal_after};
+use eventhubs_checkpoint::internal::rules::{
+    FoundOwnership, Goal, OwnershipOperation, OwnershipStep, Settled, WriteCondition,
+};
 
 use super::balancer::{Condition, HandoffRequest, Outcome, Renewal, Stimulus};
+use super::canonical::condition_passed;
 use super::listing::{TERMS, recorded};
 use super::notes::{Event, Invariant, Notes};
 use super::scenario::Rule;
@@ -20,8 +24,8 @@ use super::system::{Label, Model, Steps};
 
 pub(super) const YOUNG: Duration = Duration::ZERO;
 
-/// The next goal and the next action.
-type Judged = (Goal, SettleStep<Version, Settled>);
+/// What comes next after a read.
+type Next = ControlFlow<Settled, OwnershipOperation<Version>>;
 
 impl Model {
     /// Returns whether it may begin an operation on the ownership. In the store that does not depend on work on the
@@ -33,12 +37,11 @@ impl Model {
     pub(super) fn operation_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
         match (instance.operation, instance.lease) {
-            (Some(operation), _) if operation.reading => self.read_record(state, number, operation, steps),
-            (Some(operation), _) => self.write_record(state, number, operation, steps),
+            (Some(operation), _) => self.next_request(state, number, operation, steps),
             (None, Some(lease)) if self.may_operate(instance) => {
                 if let Some(renewal) = self.reaction_now(state, number, Stimulus::RenewalDue).renews {
                     let goal = if renewal == Renewal::Draining { Goal::Acknowledge } else { Goal::Renew };
-                    self.write_record(state, number, Operation::of(lease, goal), steps);
+                    self.next_request(state, number, Operation::of(lease, goal), steps);
                 }
                 if instance.leaving && self.is_settled(&instance.work) {
                     self.release_settled(state, number, lease, steps);
@@ -47,6 +50,14 @@ impl Model {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn next_request(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
+        match operation.next.step {
+            OwnershipStep::Write { under } => self.write_record(state, number, operation, under, steps),
+            OwnershipStep::Read { attempted } => self.read_record(state, number, operation, attempted, steps),
+            OwnershipStep::ReadOnceOld { written } => self.read_once_old(state, number, operation, written, steps),
         }
     }
 
@@ -60,7 +71,7 @@ impl Model {
     fn release_settled(&self, state: &State, number: usize, lease: Lease, steps: &mut Steps<'_>) {
         let stopped = Stimulus::Stopped { settled: true };
         if self.reaction_now(state, number, stopped).after == Condition::Releasing {
-            self.write_record(&given_up(state, number, lease), number, Operation::of(lease, Goal::Release), steps);
+            self.next_request(&given_up(state, number, lease), number, Operation::of(lease, Goal::Release), steps);
         }
     }
 
@@ -107,25 +118,41 @@ impl Model {
         }
     }
 
-    fn write_record(&self, state: &State, number: usize, operation: Operation, steps: &mut Steps<'_>) {
-        let owner = if operation.goal == Goal::Release { Owner::Unowned } else { Owner::ours(number) };
+    fn write_record(
+        &self,
+        state: &State,
+        number: usize,
+        operation: Operation,
+        under: WriteCondition<Version>,
+        steps: &mut Steps<'_>,
+    ) {
+        let goal = operation.next.goal;
+        let owner = if goal == Goal::Release { Owner::Unowned } else { Owner::ours(number) };
         let content = Content::Ownership { owner, keys: operation.keys };
-        let under = operation.under;
-        let what = match (operation.goal, under) {
-            (Goal::Claim, _) if operation.renews => "renews a deleted record",
-            (Goal::Claim, _) => "claims",
-            (Goal::Renew | Goal::Rewrite, _) => "renews",
-            (Goal::Acknowledge, _) => "acknowledges",
-            (Goal::Release, _) => "releases",
+        let what = match goal {
+            Goal::Claim if operation.renews => "renews a deleted record",
+            Goal::Claim => "claims",
+            Goal::Renew | Goal::Rewrite => "renews",
+            Goal::Acknowledge => "acknowledges",
+            Goal::Release => "releases",
         };
-        for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
+        for attempt in attempts(state, Write { by: Writer::ours(number), under: under.version(), content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             if attempt.response == Response::Done {
-                notes |= self.settled(&mut to, number, operation);
+                match OwnershipOperation::after_write(goal, Version::Current, operation.keys.epoch.is_some()) {
+                    ControlFlow::Continue(next) => {
+                        to.instances[number].operation = Some(Operation { next, ..operation });
+                    }
+                    ControlFlow::Break(_) => notes |= self.settled(&mut to, number, operation),
+                }
             } else {
+                let mut attempted = under;
                 // The version of the attempt is unchanged if the storage did not change.
-                let under = if attempt.response == Response::Unseen { under.map(|_| Version::Past) } else { under };
-                to.instances[number].operation = Some(Operation { reading: true, under, ..operation });
+                if attempt.response == Response::Unseen {
+                    condition_passed(&mut attempted);
+                }
+                let next = OwnershipOperation { goal, step: OwnershipStep::Read { attempted } };
+                to.instances[number].operation = Some(Operation { next, ..operation });
             }
             let label = Label { actor: self.name(number), what, position: None, response: Some(attempt.response) };
             steps.push(label, to, attempt.response.is_fault(), notes);
@@ -134,22 +161,15 @@ impl Model {
 
     /// The goal is reached in the current record.
     fn settled(&self, state: &mut State, number: usize, operation: Operation) -> Notes {
-        let still_own = operation.goal == Goal::Release && self.relation(state, number) == Relation::This;
+        let still_own = operation.next.goal == Goal::Release && self.relation(state, number) == Relation::This;
         let lease = state.instances[number].lease;
-        let outcome = match (operation.keys.handoff_to, lease.and_then(|lease| lease.keys.handoff_to)) {
-            // It must be claimed again, with an epoch, when it is old enough.
-            _ if operation.goal != Goal::Release && operation.keys.epoch.is_none() => Outcome::Indeterminate,
-            (handoff_request, known) => {
-                let handoff_request = match handoff_request {
-                    None => HandoffRequest::None,
-                    handoff_request if handoff_request == known => HandoffRequest::Known,
-                    _ => HandoffRequest::New,
-                };
-                Outcome::Won {
-                    again: lease.is_some_and(|lease| lease.keys.epoch != operation.keys.epoch),
-                    handoff_request,
-                }
-            }
+        let outcome = Outcome::Won {
+            again: lease.is_some_and(|lease| lease.keys.epoch != operation.keys.epoch),
+            handoff_request: match operation.keys.handoff_to {
+                None => HandoffRequest::None,
+                requester if requester == lease.and_then(|lease| lease.keys.handoff_to) => HandoffRequest::Known,
+                Some(_) => HandoffRequest::New,
+            },
         };
         self.ended(state, number, operation, outcome).breaking(Invariant::Released, still_own)
     }
@@ -160,7 +180,7 @@ impl Model {
             return self.operator_ended(state, number, operation, outcome);
         }
         let before = state.instances[number].condition();
-        let stimulus = match operation.goal {
+        let stimulus = match operation.next.goal {
             Goal::Release => Stimulus::Released(outcome),
             _ if operation.renews => Stimulus::Renewed(outcome),
             _ => Stimulus::Claimed(outcome),
@@ -200,7 +220,7 @@ impl Model {
             Some(Lease { version: Version::Current, keys: operation.keys, claim_number: record.claim_number });
         instance.handoff = None;
         let mut notes = Notes::default();
-        if operation.goal == Goal::Claim {
+        if operation.next.goal == Goal::Claim {
             notes = notes.with_if(Event::OwnershipOutlived, instance.work.task != Task::Stopped);
             self.begin_ownership(instance, operation.keys.epoch, record.claim_number);
             if operation.reclaims && self.leaves_out(Rule::ReclaimedIsAdopted) {
@@ -231,7 +251,14 @@ impl Model {
         state.fence = state.fence.max(work.authority);
     }
 
-    fn read_record(&self, state: &State, number: usize, mut operation: Operation, steps: &mut Steps<'_>) {
+    fn read_record(
+        &self,
+        state: &State,
+        number: usize,
+        mut operation: Operation,
+        attempted: WriteCondition<Version>,
+        steps: &mut Steps<'_>,
+    ) {
         self.failed_read(state, number, operation, steps);
         if let Some(record) = state.ownership.filter(|_| self.relation(state, number) == Relation::This) {
             if self.leaves_out(Rule::WonIsWrittenAgain) {
@@ -243,19 +270,19 @@ impl Model {
         }
         let mut known = [None; 3];
         for ((age, cost), earlier) in self.ages(state, number).into_iter().flatten().zip(0..) {
-            let next = self.judged(state, number, operation, age);
+            let next = self.next_after_read(state, number, operation, attempted, age);
             if known[..earlier].contains(&Some(next)) {
                 continue;
             }
             known[earlier] = Some(next);
             let mut paid = *state;
             paid.left.steals -= cost;
-            if let (Goal::Claim, SettleStep::Write(under)) = next {
-                self.claim_again(&paid, number, (operation, under.version(), age), cost > 0, steps);
+            if let ControlFlow::Continue(next @ OwnershipOperation { goal: Goal::Claim, .. }) = next {
+                self.claim_again(&paid, number, (operation, next, age), cost > 0, steps);
                 continue;
             }
             let mut to = paid;
-            let (what, notes) = self.go_on(&mut to, number, operation, next.1, age);
+            let (what, notes) = self.go_on(&mut to, number, operation, next, age);
             let label = Label { actor: self.name(number), what, position: None, response: None };
             steps.push(label, to, cost > 0, notes);
         }
@@ -266,19 +293,19 @@ impl Model {
         &self,
         state: &State,
         number: usize,
-        (operation, under, age): (Operation, Option<Version>, Duration),
+        (operation, next, age): (Operation, OwnershipOperation<Version>, Duration),
         fault: bool,
         steps: &mut Steps<'_>,
     ) {
         let own = self.relation(state, number) == Relation::This;
-        let (actor, goal) = (self.name(number), operation.goal);
+        let (actor, goal) = (self.name(number), operation.next.goal);
         let what = if own { "reads: its own, writes again" } else { "reads: not written, writes again" };
-        let notes = Notes::default().with(tried_again(goal, under, own, age));
+        let notes = Notes::default().with(tried_again(goal, next, own, age));
         let own = operation.keys.epoch;
         let kept = (goal != Goal::Claim && self.leaves_out(Rule::EpochCreate)).then(|| vec![own]);
         for epoch in kept.unwrap_or_else(|| self.epochs(state, own)) {
             let keys = Keys { epoch, ..operation.keys };
-            let again = Operation { goal: Goal::Claim, under, reading: false, keys, ..operation };
+            let again = Operation { next, keys, ..operation };
             let to = state.with(number, |instance| instance.operation = Some(again));
             steps.push(Label { actor, what, position: None, response: None }, to, fault, notes);
         }
@@ -299,8 +326,15 @@ impl Model {
     }
 
     /// Returns the decision of the rules, and its goal; or the decision without the disabled rule.
-    fn judged(&self, state: &State, number: usize, operation: Operation, age: Duration) -> Judged {
-        let mut goal = operation.goal;
+    fn next_after_read(
+        &self,
+        state: &State,
+        number: usize,
+        operation: Operation,
+        attempted: WriteCondition<Version>,
+        age: Duration,
+    ) -> Next {
+        let mut goal = operation.next.goal;
         let mut relation = self.relation(state, number);
         let mut age = age;
         match self.scenario.without {
@@ -308,7 +342,7 @@ impl Model {
                 (goal, age) = (Goal::Renew, YOUNG);
             }
             Some(Rule::ReleaseIsVerified) if goal == Goal::Release => {
-                return (goal, SettleStep::Done(Settled::Applied));
+                return ControlFlow::Break(Settled::Applied);
             }
             Some(Rule::LaterIncarnationStays) if relation == Relation::EarlierIncarnation => {
                 relation = Relation::LaterIncarnation;
@@ -318,12 +352,41 @@ impl Model {
         let found = state.ownership.map(|record| {
             let Keys { draining, epoch, .. } = record.keys;
             let lifetime = TERMS.lifetime(&recorded(self.scenario.members, record.owner, record.keys));
-            FoundOwnership { relation, etag: Version::Current, age, lifetime, epoch: epoch.map(i64::from), draining }
+            FoundOwnership { relation, version: Version::Current, age, lifetime, epoch: epoch.map(i64::from), draining }
         });
         let lease_duration = self.scenario.members[number].lease_durations().own;
-        let claim_number = operation.keys.epoch.map(i64::from);
-        let goal = goal_after(goal, claim_number, found.as_ref());
-        (goal, decide_ownership(goal, operation.under.as_ref(), claim_number, found, lease_duration))
+        let epoch = operation.keys.epoch.map(i64::from);
+        OwnershipOperation::after_read(goal, &attempted, epoch, found, lease_duration)
+    }
+
+    /// The record was written without an epoch, over one that was too young.
+    fn read_once_old(
+        &self,
+        state: &State,
+        number: usize,
+        operation: Operation,
+        written: Version,
+        steps: &mut Steps<'_>,
+    ) {
+        self.failed_read(state, number, operation, steps);
+        for epoch in self.epochs(state, None) {
+            let age = if epoch.is_some() { Duration::MAX } else { YOUNG };
+            let found = state.ownership.map(|_| (Version::Current, age));
+            match OwnershipOperation::after_wait(written, found) {
+                ControlFlow::Continue(next) if next.step != operation.next.step => {
+                    let again = Operation { next, keys: Keys { epoch, ..operation.keys }, ..operation };
+                    let to = state.with(number, |instance| instance.operation = Some(again));
+                    steps.add(self.name(number), "reads: its own, old enough for an epoch", to);
+                }
+                ControlFlow::Continue(_) => {}
+                ControlFlow::Break(settled) => {
+                    let mut to = *state;
+                    let (what, notes) = self.go_on(&mut to, number, operation, ControlFlow::Break(settled), age);
+                    steps.noted(self.name(number), what, to, notes);
+                    return;
+                }
+            }
+        }
     }
 
     fn go_on(
@@ -331,24 +394,22 @@ impl Model {
         state: &mut State,
         number: usize,
         operation: Operation,
-        next: SettleStep<Version, Settled>,
+        next: Next,
         age: Duration,
     ) -> (&'static str, Notes) {
         let own = self.relation(state, number) == Relation::This;
         let notes = Notes::default();
         match next {
-            SettleStep::Write(under) => {
-                let under = under.version();
-                let event = tried_again(operation.goal, under, own, age);
-                let again = Operation { under, reading: false, ..operation };
-                state.instances[number].operation = Some(again);
+            ControlFlow::Continue(next) => {
+                let event = tried_again(operation.next.goal, next, own, age);
+                state.instances[number].operation = Some(Operation { next, ..operation });
                 (
                     if own { "reads: its own, writes again" } else { "reads: not written, writes again" },
                     notes.with(event),
                 )
             }
-            SettleStep::Done(Settled::Applied) => {
-                let event = match operation.goal {
+            ControlFlow::Break(Settled::Applied) => {
+                let event = match operation.next.goal {
                     Goal::Acknowledge => Event::AcknowledgementStands,
                     Goal::Renew | Goal::Rewrite | Goal::Claim => Event::RenewalStands,
                     Goal::Release => Event::ReleaseStands,
@@ -359,8 +420,8 @@ impl Model {
                 notes |= settled;
                 (if is_asked { "reads: applied, with a handoff request" } else { "reads: applied" }, notes)
             }
-            SettleStep::Done(Settled::Lost) => {
-                let event = match operation.goal {
+            ControlFlow::Break(Settled::Lost) => {
+                let event = match operation.next.goal {
                     Goal::Release => Event::ReleaseStands,
                     _ if operation.renews => Event::RenewalLost,
                     _ => Event::ClaimLost,
@@ -369,7 +430,7 @@ impl Model {
                 notes |= self.ended(state, number, operation, Outcome::Lost);
                 ("reads: not its own, lost", notes)
             }
-            SettleStep::Done(Settled::Replaced) => {
+            ControlFlow::Break(Settled::Replaced) => {
                 ("reads: a later incarnation of it", self.ended(state, number, operation, Outcome::Replaced))
             }
         }
@@ -410,13 +471,25 @@ impl Operation {
     pub(super) fn of(lease: Lease, goal: Goal) -> Self {
         let is_release = goal == Goal::Release;
         let keys = if is_release { lease.keys.released() } else { lease.keys };
-        let under = Some(lease.version);
-        Self { goal, under, reading: false, keys, reclaims: false, renews: !is_release }
+        let next = OwnershipOperation::write(goal, WriteCondition::IfMatch(lease.version));
+        Self { next, keys, reclaims: false, renews: !is_release }
     }
 
     pub(super) fn claim(under: Option<Version>, epoch: Option<u8>) -> Self {
-        let keys = Keys { epoch, ..Keys::default() };
-        Self { goal: Goal::Claim, under, reading: false, keys, reclaims: false, renews: false }
+        let next = OwnershipOperation::write(Goal::Claim, under.into());
+        Self { next, keys: Keys { epoch, ..Keys::default() }, reclaims: false, renews: false }
+    }
+
+    pub(super) fn is_reading(&self) -> bool {
+        !matches!(self.next.step, OwnershipStep::Write { .. })
+    }
+
+    /// Returns whether it is a claim that found no record.
+    pub(super) fn creates(&self) -> bool {
+        let (OwnershipStep::Write { under } | OwnershipStep::Read { attempted: under }) = self.next.step else {
+            return false;
+        };
+        self.next.goal == Goal::Claim && under == WriteCondition::Create
     }
 }
 
@@ -436,14 +509,15 @@ pub(super) fn report_unsettled(state: &mut State, work: &Work) {
     }
 }
 
-fn tried_again(goal: Goal, under: Option<Version>, own: bool, age: Duration) -> Event {
-    match (goal, under, own) {
+fn tried_again(goal: Goal, next: OwnershipOperation<Version>, own: bool, age: Duration) -> Event {
+    let creates = next.step == OwnershipStep::Write { under: WriteCondition::Create };
+    match (goal, creates, own) {
         (Goal::Claim, _, true) => Event::ClaimFoundOwn,
         (Goal::Acknowledge, _, true) => Event::AcknowledgementTriedAgain,
         (Goal::Renew, _, true) if age > YOUNG => Event::RenewalFoundOld,
-        (Goal::Renew | Goal::Acknowledge, None, _) => Event::RenewalCreates,
+        (Goal::Renew | Goal::Acknowledge, true, _) => Event::RenewalCreates,
         (Goal::Release, ..) => Event::ReleaseTriedAgain,
-        (_, None, _) => Event::ClaimOverNothing,
-        (_, Some(_), _) => Event::ClaimOverUnchanged,
+        (_, true, _) => Event::ClaimOverNothing,
+        (_, false, _) => Event::ClaimOverUnchanged,
     }
 }

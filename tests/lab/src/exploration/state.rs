@@ -4,7 +4,8 @@
 //! never read again are forgotten, ownerships are [renumbered](super::canonical) after every step, and a version of a
 //! blob is either the current one or a past one: no version ever returns.
 
-use eventhubs_checkpoint::internal::rules::{Goal, PositionFrom};
+use eventhubs_checkpoint::internal::admin::{Purpose, ResetProgress, ResetReport};
+use eventhubs_checkpoint::internal::rules::{AdoptionStep, CheckpointStep, OwnershipOperation};
 
 pub(super) const MOST_INSTANCES: usize = 3;
 pub(super) const MOST_LATE: usize = 3;
@@ -105,40 +106,27 @@ pub(super) struct Instance {
     pub(super) reset: Reset,
 }
 
-/// The progress of an operator's reset; unused for other instances.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+/// An operator's reset; unused for other instances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reset {
-    pub(super) step: ResetStep,
+    pub(super) progress: Progress,
     /// It encountered a failure or another writer, so it may give up.
     pub(super) has_failed: bool,
-    /// A write of the position had no response.
-    pub(super) in_doubt: bool,
-    /// The owner that it displaced was of another SDK.
-    pub(super) displaces_foreign: bool,
-    /// It has waited for other SDKs since its adoption.
-    pub(super) has_waited: bool,
     /// The position was written. Only the invariants use it.
     pub(super) hit: bool,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) enum ResetStep {
-    /// It takes the partition over; when it owns it, it adopts, and writes the position.
-    #[default]
-    Working,
-    /// It releases, after the position was `written` or given up.
-    Releasing {
-        written: bool,
-    },
-    Reported(Report),
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Progress {
+    Working(ResetProgress),
+    Reported(ResetReport),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Report {
-    Done,
-    NotDone,
-    Unsure,
+impl Default for Reset {
+    fn default() -> Self {
+        let progress = Progress::Working(ResetProgress::new(Purpose::Reset));
+        Self { progress, has_failed: false, hit: false }
+    }
 }
 
 /// The position that the next owner must find.
@@ -184,10 +172,8 @@ pub(super) struct Lease {
 /// A claim, renewal or release in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Operation {
-    pub(super) goal: Goal,
-    pub(super) under: Option<Version>,
-    /// The write was ambiguous: the record is to be read.
-    pub(super) reading: bool,
+    /// Its goal, and its next request.
+    pub(super) next: OwnershipOperation<Version>,
     pub(super) keys: Keys,
     /// It claims what an earlier incarnation owned.
     pub(super) reclaims: bool,
@@ -218,7 +204,7 @@ pub(super) struct Work {
 
 impl Work {
     pub(super) fn adopting(epoch: Option<u8>, authority: u8) -> Self {
-        Self { task: Task::Adopting(Adoption::ReadCheckpoint), epoch, authority, ..Self::default() }
+        Self { task: Task::Adopting(AdoptionStep::ReadCheckpoint), epoch, authority, ..Self::default() }
     }
 }
 
@@ -226,25 +212,11 @@ impl Work {
 pub(super) enum Task {
     #[default]
     Stopped,
-    Adopting(Adoption),
+    /// With this request next. The last read is in [`Work::seen`].
+    Adopting(AdoptionStep<Version>),
     Running,
-    Checkpointing(Request),
-}
-
-/// The next request of an adoption. The last read is in [`Work::seen`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Adoption {
-    ReadCheckpoint,
-    ReadOwnership(Option<PositionFrom>),
-    Write(Option<Version>, PositionFrom),
-}
-
-/// The next request of a checkpoint. The last read is in [`Work::seen`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Request {
-    Write(Option<Version>),
-    ReadCheckpoint,
-    ReadOwnership,
+    /// The same for a checkpoint.
+    Checkpointing(CheckpointStep<Version>),
 }
 
 /// An instance that begins the group, and pins its start.
@@ -365,8 +337,8 @@ impl State {
     }
 
     /// Returns whether an operator has reported this.
-    pub(super) fn has_reported(&self, report: Report) -> bool {
-        self.instances.iter().any(|instance| instance.reset.step == ResetStep::Reported(report))
+    pub(super) fn has_reported(&self, report: ResetReport) -> bool {
+        self.instances.iter().any(|instance| instance.reset.progress == Progress::Reported(report))
     }
 
     pub(super) fn is_owned_by(&self, owner: Owner) -> bool {

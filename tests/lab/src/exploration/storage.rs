@@ -1,8 +1,10 @@
 //! The two blobs: conditional writes, and their possible results.
 
+use eventhubs_checkpoint::internal::admin::ResetReport;
+
 use super::notes::{Event, Invariant, Notes};
 use super::state::{
-    Checkpoint, Content, Due, Foreign, Keys, Kind, Owner, Ownership, Report, ResetStep, State, Version, Write, Writer,
+    Checkpoint, Content, Due, Foreign, Keys, Kind, Owner, Ownership, Progress, State, Version, Write, Writer,
 };
 
 /// The response that the writer gets.
@@ -142,7 +144,7 @@ fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (S
     if let Writer::Member(number) = by {
         let reset = &mut next.instances[number as usize].reset;
         reset.hit = true;
-        notes = notes.breaking(Invariant::ReportTrue, reset.step == ResetStep::Reported(Report::NotDone));
+        notes = notes.breaking(Invariant::ReportTrue, reset.progress == Progress::Reported(ResetReport::NotDone));
     }
     (next, notes)
 }
@@ -150,7 +152,7 @@ fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (S
 /// The first adoption of an owner after a reset.
 fn found_by(state: &mut State, by: Writer, record: Checkpoint) -> Notes {
     let Some(due) = state.due else { return Notes::default() };
-    let promised = due.fenced || state.has_reported(Report::Done);
+    let promised = due.fenced || state.has_reported(ResetReport::Done);
     let followed = record.position == Some(due.position);
     let Writer::Member(number) = by else { return Notes::default() };
     if !state.instances[number as usize].is_operator {

@@ -243,7 +243,8 @@ fn listing_label(actor: &'static str, what: &'static str) -> Label {
 
 /// Returns whether an instance keeps its record alive: it owns it, or is just about to find out that it does.
 fn believes(instance: &Instance) -> bool {
-    let claiming = instance.operation.is_some_and(|operation| operation.goal == Goal::Claim && operation.reading);
+    let claiming =
+        instance.operation.is_some_and(|operation| operation.next.goal == Goal::Claim && operation.is_reading());
     instance.run_state == RunState::Up && (instance.lease.is_some() || claiming)
 }
 

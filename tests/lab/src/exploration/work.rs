@@ -1,21 +1,20 @@
 //! An instance's work on the partition: adopting, processing, checkpoints.
 //!
-//! Every response goes to `rules::position_from`, `rules::decide_adoption` and `rules::decide_checkpoint`.
+//! Every request and the meaning of its response is of `rules::AdoptionStep` or `rules::CheckpointStep`.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 
+use eventhubs_checkpoint::internal::admin::StepEnd;
 use eventhubs_checkpoint::internal::rules::{
-    CheckpointPlace, Checkpointed, PositionFrom, SettleStep, Unwritten, WriteCondition, decide_adoption,
-    decide_checkpoint, position_from,
+    AdoptionStep, CheckpointPlace, CheckpointStep, Checkpointed, PositionFrom, Unwritten, WriteCondition,
 };
 
 use super::balancer::Stimulus;
 use super::notes::{Event, Invariant, Notes};
 use super::ownership::report_unsettled;
 use super::scenario::{Member, Rule};
-use super::state::{
-    Adoption, Checkpoint, Content, Kind, Owner, Ownership, Request, Seen, State, Task, Version, Work, Write, Writer,
-};
+use super::state::{Checkpoint, Content, Kind, Owner, Ownership, Seen, State, Task, Version, Work, Write, Writer};
 use super::storage::{Response, attempts, up_to};
 use super::system::{Label, Model, Steps};
 
@@ -38,11 +37,11 @@ impl Model {
                 self.process(state, number, steps);
                 self.begin_checkpoint(state, number, steps);
             }
-            Task::Checkpointing(request) => {
+            Task::Checkpointing(step) => {
                 if self.scenario.overlaps {
                     self.process(state, number, steps);
                 }
-                self.checkpoint(state, number, request, steps);
+                self.checkpoint(state, number, step, steps);
             }
         }
     }
@@ -79,36 +78,40 @@ impl Model {
         steps.push(label, to, false, notes);
     }
 
-    fn adopt(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
+    fn adopt(&self, state: &State, number: usize, step: AdoptionStep<Version>, steps: &mut Steps<'_>) {
         let actor = self.name(number);
         match step {
-            Adoption::ReadCheckpoint => {
+            AdoptionStep::ReadCheckpoint => {
                 let seen = state.seen();
+                let Member { on_adapter, resets_to, .. } = self.scenario.members[number];
+                let start_is_known = self.scenario.pins && !on_adapter && resets_to.is_none();
+                let place = seen.map(|seen| self.place(seen.checkpoint));
+                let next = AdoptionStep::after_checkpoint(place, start_is_known);
                 let to = state.with(number, |instance| {
                     instance.work.seen = seen;
-                    instance.work.task = self.checkpoint_was_read(number, seen);
+                    instance.work.task = Task::Adopting(next);
                 });
                 steps.push(read_label(actor, "adopts: reads the checkpoint", seen), to, false, Notes::default());
             }
-            Adoption::ReadOwnership(from) => {
+            AdoptionStep::ReadOwnership { from } => {
                 let work = &state.instances[number].work;
                 let unverified = self.leaves_out(Rule::AdoptReadsOwnership)
                     || self.is_operator(number) && self.leaves_out(Rule::ResetIsVerified);
                 let own = self.is_own_in(state, number, work.epoch) || unverified;
-                let next = decide_adoption(work.seen.map(|seen| seen.version), from, own);
+                let next = AdoptionStep::after_ownership(work.seen.map(|seen| seen.version), from, own);
                 let mut to = *state;
                 Self::verified(&mut to, number);
-                let notes = match (next, from) {
-                    (SettleStep::Write(under), Some(from)) => {
-                        to.instances[number].work.task = Task::Adopting(Adoption::Write(under.version(), from));
+                let notes = match next {
+                    ControlFlow::Continue(next) => {
+                        to.instances[number].work.task = Task::Adopting(next);
                         Notes::default()
                     }
-                    (SettleStep::Done(Unwritten::Nothing), _) | (SettleStep::Write(_), None) => {
+                    ControlFlow::Break(Unwritten::Nothing) => {
                         self.adopted(&mut to, number, None).with(Event::AdoptedWithoutWrite)
                     }
-                    (SettleStep::Done(Unwritten::Lost), _) => self.lost(&mut to, number).with(Event::AdoptLost),
+                    ControlFlow::Break(Unwritten::Lost) => self.lost(&mut to, number).with(Event::AdoptLost),
                 };
-                let is_lost = next == SettleStep::Done(Unwritten::Lost);
+                let is_lost = next == ControlFlow::Break(Unwritten::Lost);
                 steps.noted(
                     actor,
                     if is_lost { "adopts: reads the ownership, lost" } else { "adopts: reads the ownership" },
@@ -116,34 +119,37 @@ impl Model {
                     notes,
                 );
             }
-            Adoption::Write(under, from) => self.write_adoption(state, number, (under, from), steps),
+            AdoptionStep::Write { under, from } => self.write_adoption(state, number, (under, from), steps),
         }
         self.failed_read_while_adopting(state, number, step, steps);
     }
 
-    fn checkpoint_was_read(&self, number: usize, seen: Option<Seen>) -> Task {
-        let found = seen.map(|seen| self.place(seen.checkpoint));
-        let Member { on_adapter, resets_to, .. } = self.scenario.members[number];
-        let start_is_known = self.scenario.pins && !on_adapter && resets_to.is_none();
-        Task::Adopting(Adoption::ReadOwnership(position_from(found, start_is_known)))
-    }
-
     /// The error is returned, and the partition is adopted from the start.
-    fn failed_read_while_adopting(&self, state: &State, number: usize, step: Adoption, steps: &mut Steps<'_>) {
-        if !matches!(step, Adoption::ReadOwnership(_)) {
+    fn failed_read_while_adopting(
+        &self,
+        state: &State,
+        number: usize,
+        step: AdoptionStep<Version>,
+        steps: &mut Steps<'_>,
+    ) {
+        if !matches!(step, AdoptionStep::ReadOwnership { .. }) {
             return;
         }
         let Some(mut to) = self.with_failed_read(state) else { return };
         let work = &mut to.instances[number].work;
-        (work.task, work.seen) = (Task::Adopting(Adoption::ReadCheckpoint), None);
-        steps.fault(self.name(number), "adopts: a read fails", to, Notes::default().with(Event::ReadFailed));
+        (work.task, work.seen) = (Task::Adopting(AdoptionStep::ReadCheckpoint), None);
+        let mut notes = Notes::default().with(Event::ReadFailed);
+        if self.is_operator(number) {
+            notes |= self.operator_goes_on(&mut to, number, StepEnd::Failed { in_doubt: false });
+        }
+        steps.fault(self.name(number), "adopts: a read fails", to, notes);
     }
 
     fn write_adoption(
         &self,
         state: &State,
         number: usize,
-        (under, from): (Option<Version>, PositionFrom),
+        (under, from): (WriteCondition<Version>, PositionFrom),
         steps: &mut Steps<'_>,
     ) {
         let work = &state.instances[number].work;
@@ -153,8 +159,8 @@ impl Model {
             PositionFrom::Start => Checkpoint { position: Some(self.scenario.starts_at), pinned: true },
         };
         let content = Content::Checkpoint { record, kind: Kind::Adoption, authority: work.authority };
-        let pinned_over_blob = from == PositionFrom::Start && under.is_some();
-        for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
+        let pinned_over_blob = from == PositionFrom::Start && under != WriteCondition::Create;
+        for attempt in attempts(state, Write { by: Writer::ours(number), under: under.version(), content }) {
             let (mut to, mut notes) = (attempt.state, attempt.notes);
             let written = attempt.response == Response::Done;
             let work = &mut to.instances[number].work;
@@ -162,7 +168,7 @@ impl Model {
                 work.seen = Some(Seen { version: Version::Current, checkpoint: record });
                 notes |= self.adopted(&mut to, number, Some(Version::Current));
             } else {
-                work.task = Task::Adopting(Adoption::ReadCheckpoint);
+                work.task = Task::Adopting(AdoptionStep::ReadCheckpoint);
                 work.seen = None;
                 notes = notes.with(Event::AdoptRepeated);
             }
@@ -190,7 +196,7 @@ impl Model {
             state.fence = state.fence.max(work.authority);
         }
         if self.is_operator(number) {
-            return Notes::default();
+            return self.operator_goes_on(state, number, StepEnd::Done);
         }
         let missed = up_to(work.at) & !state.processed;
         let skipped = !adopted.pinned && missed & !state.passed != 0;
@@ -229,13 +235,14 @@ impl Model {
             return;
         }
         to.instances[number].work.writing = work.at;
-        if work.version.is_some() && !self.scenario.overlaps {
-            self.write_checkpoint(&to, number, work.version, steps);
+        let first = CheckpointStep::first(work.version);
+        if let CheckpointStep::Write { under } = first
+            && !self.scenario.overlaps
+        {
+            self.write_checkpoint(&to, number, under, steps);
             return;
         }
-        // Without a version nothing fences it yet.
-        let request = if work.version.is_some() { Request::Write(work.version) } else { Request::ReadOwnership };
-        to.instances[number].work.task = Task::Checkpointing(request);
+        to.instances[number].work.task = Task::Checkpointing(first);
         steps.add(self.name(number), "wants to checkpoint", to);
     }
 
@@ -245,22 +252,23 @@ impl Model {
         superseded || work.at == work.last.position.unwrap_or_default()
     }
 
-    fn checkpoint(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
-        match request {
-            Request::Write(under) => self.write_checkpoint(state, number, under, steps),
-            Request::ReadCheckpoint if self.leaves_out(Rule::OwnershipAfterCheckpoint) => {
+    fn checkpoint(&self, state: &State, number: usize, step: CheckpointStep<Version>, steps: &mut Steps<'_>) {
+        match step {
+            CheckpointStep::Write { under } => self.write_checkpoint(state, number, under, steps),
+            CheckpointStep::ReadCheckpoint if self.leaves_out(Rule::OwnershipAfterCheckpoint) => {
                 self.read_ownership_first(state, number, steps);
             }
-            Request::ReadCheckpoint => {
-                let mut to = *state;
-                let work = &mut to.instances[number].work;
-                (work.seen, work.task) = (state.seen(), Task::Checkpointing(Request::ReadOwnership));
-                let label = read_label(self.name(number), "reads the checkpoint", state.seen());
-                steps.push(label, to, false, Notes::default());
+            CheckpointStep::ReadCheckpoint => {
+                let seen = state.seen();
+                let to = state.with(number, |instance| {
+                    instance.work.seen = seen;
+                    instance.work.task = Task::Checkpointing(CheckpointStep::ReadOwnership);
+                });
+                steps.push(read_label(self.name(number), "reads the checkpoint", seen), to, false, Notes::default());
             }
-            Request::ReadOwnership => self.read_ownership(state, number, steps),
+            CheckpointStep::ReadOwnership => self.read_ownership(state, number, steps),
         }
-        self.failed_read_while_writing(state, number, request, steps);
+        self.failed_read_while_writing(state, number, step, steps);
     }
 
     /// The step that the rule forbids: the ownership is read before the checkpoint.
@@ -269,7 +277,7 @@ impl Model {
         Self::verified(&mut to, number);
         let mut notes = Notes::default();
         if self.is_own_in(state, number, state.instances[number].work.epoch) {
-            to.instances[number].work.task = Task::Checkpointing(Request::ReadOwnership);
+            to.instances[number].work.task = Task::Checkpointing(CheckpointStep::ReadOwnership);
         } else {
             notes = self.lost(&mut to, number);
         }
@@ -287,51 +295,50 @@ impl Model {
         }
         let work = &mut to.instances[number].work;
         let found = work.seen.map(|seen| (seen.version, self.place(seen.checkpoint)));
-        let next = decide_checkpoint(found, own, i64::from(work.writing));
-        let superseded = next == SettleStep::Done(Checkpointed::Superseded);
+        let next = CheckpointStep::after_ownership(found, own, i64::from(work.writing));
+        let superseded = next == ControlFlow::Break(Checkpointed::Superseded);
         let stored = work.seen.map(|seen| seen.checkpoint).unwrap_or_default();
-        let reported = superseded || next == SettleStep::Done(Checkpointed::Written);
+        let reported = superseded || next == ControlFlow::Break(Checkpointed::Written);
         let broken = reported && (stored.pinned || stored.position < Some(work.writing));
-        if next != SettleStep::Done(Checkpointed::Fenced) {
+        if next != ControlFlow::Break(Checkpointed::Fenced) {
             work.version = work.seen.take().map(|seen| seen.version);
             let forgotten = superseded && self.leaves_out(Rule::SupersededIsWritten);
             let position = if forgotten { work.last.position } else { stored.position };
             work.last = Checkpoint { position, ..stored };
         }
-        let pin_replaced = stored.pinned && matches!(next, SettleStep::Write(WriteCondition::IfMatch(_)));
+        let creates = next == ControlFlow::Continue(CheckpointStep::Write { under: WriteCondition::Create });
+        let pin_replaced = stored.pinned && next.is_continue() && !creates;
         let (what, event) = match next {
-            SettleStep::Done(Checkpointed::Fenced) => ("reads the ownership: fenced", Event::CheckpointFenced),
-            SettleStep::Done(Checkpointed::Superseded) => {
+            ControlFlow::Break(Checkpointed::Fenced) => ("reads the ownership: fenced", Event::CheckpointFenced),
+            ControlFlow::Break(Checkpointed::Superseded) => {
                 ("reads the ownership: its own, superseded", Event::CheckpointSuperseded)
             }
-            SettleStep::Done(Checkpointed::Written) => {
+            ControlFlow::Break(Checkpointed::Written) => {
                 ("reads the ownership: its own, and the write has landed", Event::CheckpointLanded)
             }
-            SettleStep::Write(WriteCondition::Create) => {
+            ControlFlow::Continue(_) if creates => {
                 ("reads the ownership: its own, creates the checkpoint", Event::CheckpointCreated)
             }
-            SettleStep::Write(WriteCondition::IfMatch(_)) => {
-                ("reads the ownership: its own, writes again", Event::CheckpointTriedAgain)
-            }
+            ControlFlow::Continue(_) => ("reads the ownership: its own, writes again", Event::CheckpointTriedAgain),
         };
         let notes =
             self.checkpoint_goes_on(&mut to, number, next).with(event).with_if(Event::PinReplaced, pin_replaced);
         steps.noted(self.name(number), what, to, notes.breaking(Invariant::Durable, broken));
     }
 
-    fn write_checkpoint(&self, state: &State, number: usize, under: Option<Version>, steps: &mut Steps<'_>) {
+    fn write_checkpoint(&self, state: &State, number: usize, under: WriteCondition<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
         let Work { authority, writing, .. } = *work;
         let record = Checkpoint::at(writing);
         let content = Content::Checkpoint { record, kind: Kind::Position, authority };
-        for attempt in attempts(state, Write { by: Writer::ours(number), under, content }) {
+        for attempt in attempts(state, Write { by: Writer::ours(number), under: under.version(), content }) {
             let mut to = attempt.state;
             let work = &mut to.instances[number].work;
             if attempt.response == Response::Done {
                 (work.last, work.version) = (record, Some(Version::Current));
                 (work.task, work.writing) = (Task::Running, 0);
             } else {
-                work.task = Task::Checkpointing(Request::ReadCheckpoint);
+                work.task = Task::Checkpointing(CheckpointStep::ReadCheckpoint);
             }
             let label = Label {
                 actor: self.name(number),
@@ -343,21 +350,32 @@ impl Model {
         }
     }
 
-    fn checkpoint_goes_on(&self, state: &mut State, number: usize, next: SettleStep<Version, Checkpointed>) -> Notes {
+    fn checkpoint_goes_on(
+        &self,
+        state: &mut State,
+        number: usize,
+        next: ControlFlow<Checkpointed, CheckpointStep<Version>>,
+    ) -> Notes {
         let work = &mut state.instances[number].work;
         match next {
-            SettleStep::Write(under) => work.task = Task::Checkpointing(Request::Write(under.version())),
-            SettleStep::Done(Checkpointed::Written | Checkpointed::Superseded) => {
+            ControlFlow::Continue(next) => work.task = Task::Checkpointing(next),
+            ControlFlow::Break(Checkpointed::Written | Checkpointed::Superseded) => {
                 (work.task, work.writing) = (Task::Running, 0);
             }
-            SettleStep::Done(Checkpointed::Fenced) => return self.lost(state, number),
+            ControlFlow::Break(Checkpointed::Fenced) => return self.lost(state, number),
         }
         Notes::default()
     }
 
     /// The position stays pending; a stopping owner gives it up.
-    fn failed_read_while_writing(&self, state: &State, number: usize, request: Request, steps: &mut Steps<'_>) {
-        if matches!(request, Request::Write(_)) {
+    fn failed_read_while_writing(
+        &self,
+        state: &State,
+        number: usize,
+        step: CheckpointStep<Version>,
+        steps: &mut Steps<'_>,
+    ) {
+        if matches!(step, CheckpointStep::Write { .. }) {
             return;
         }
         let Some(mut to) = self.with_failed_read(state) else { return };

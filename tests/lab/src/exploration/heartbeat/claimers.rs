@@ -2,17 +2,16 @@
 //! keeps it alive.
 
 use std::cmp::Ordering;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use eventhubs_checkpoint::internal::rules::{
-    DeclareDeadOutcome, Goal, HeartbeatState, SettleStep, Settled, WriteCondition, decide_declaration, decide_ownership,
-};
+use eventhubs_checkpoint::internal::rules::{DeclareDeadOutcome, Goal, HeartbeatState, Settled, decide_declaration};
 
 use super::super::notes::{Event, Invariant, Notes};
 use super::super::state::Version;
 use super::super::storage::Response;
 use super::state::{A, Claimer, Content, Life, NOBODY, Record, Scope, Standing, State, Write};
-use super::system::{EXPIRY, Edges, LIFETIME, Model, Rule, add, found, is_sure, send};
+use super::system::{Edges, LIFETIME, Model, Rule, add, is_sure, next_after_read, send};
 
 const NAMES: [&str; 2] = ["B", "C"];
 
@@ -61,14 +60,14 @@ impl Model {
             Claimer::ReadingHeartbeat { record, stale } => {
                 let remains = from.heartbeat.map(remains);
                 let (what, claimer, alive) = match decide_declaration(stale.as_ref(), remains) {
-                    SettleStep::Done(DeclareDeadOutcome::Declared) => {
+                    ControlFlow::Break(DeclareDeadOutcome::Declared) => {
                         ("reads the heartbeat: declared dead", Claimer::Stealing { under: record }, false)
                     }
-                    SettleStep::Write(under) => {
+                    ControlFlow::Continue(under) => {
                         let under = under.version();
                         ("reads the heartbeat: again", Claimer::DeclaringDead { record, stale, under }, false)
                     }
-                    SettleStep::Done(_) => ("reads the heartbeat: still alive", Claimer::Idle, true),
+                    ControlFlow::Break(_) => ("reads the heartbeat: still alive", Claimer::Idle, true),
                 };
                 add(edges, actor, what, set(claimer), Notes::default().with_if(Event::DeclaredTooLate, alive));
             }
@@ -83,15 +82,10 @@ impl Model {
             }
             Claimer::ReadingRecord { attempted } => {
                 let this = short(number);
-                let next = decide_ownership(Goal::Claim, Some(&attempted), None, Some(found(from, this)), EXPIRY);
-                let (what, claimer) = match next {
-                    SettleStep::Write(WriteCondition::IfMatch(under)) => {
-                        ("reads the record: again", Claimer::Stealing { under })
-                    }
-                    SettleStep::Done(Settled::Applied) => ("reads the record: its own", Claimer::Owns),
-                    SettleStep::Done(_) | SettleStep::Write(WriteCondition::Create) => {
-                        ("reads the record: lost", Claimer::Idle)
-                    }
+                let (what, claimer) = match next_after_read(from, this, Goal::Claim, attempted) {
+                    ControlFlow::Continue(Some(under)) => ("reads the record: again", Claimer::Stealing { under }),
+                    ControlFlow::Break(Settled::Applied) => ("reads the record: its own", Claimer::Owns),
+                    ControlFlow::Break(_) | ControlFlow::Continue(None) => ("reads the record: lost", Claimer::Idle),
                 };
                 add(edges, actor, what, set(claimer), Notes::default());
             }
@@ -110,13 +104,13 @@ impl Model {
         }
         let stale = from.heartbeat.map(|_| Version::Current);
         match decide_declaration(stale.as_ref(), from.heartbeat.map(remains)) {
-            SettleStep::Write(under) => {
+            ControlFlow::Continue(under) => {
                 ("lists an old heartbeat, or none", Claimer::DeclaringDead { record, stale, under: under.version() })
             }
-            SettleStep::Done(DeclareDeadOutcome::Declared) => {
+            ControlFlow::Break(DeclareDeadOutcome::Declared) => {
                 ("lists a heartbeat declared dead", Claimer::Stealing { under: record })
             }
-            SettleStep::Done(_) => ("lists a recent heartbeat", Claimer::Idle),
+            ControlFlow::Break(_) => ("lists a recent heartbeat", Claimer::Idle),
         }
     }
 }
@@ -125,7 +119,7 @@ fn remains(standing: Standing) -> HeartbeatState<Version> {
     let age = if standing.young { Duration::ZERO } else { LIFETIME };
     HeartbeatState {
         incarnation: Ordering::Equal,
-        etag: Version::Current,
+        version: Version::Current,
         age,
         lifetime: LIFETIME,
         declared_dead: standing.life != Life::Valid,

@@ -1,18 +1,18 @@
 //! A, whose heartbeat keeps its lease alive: how it writes and ends the heartbeat, and what it then does with its record.
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::{
-    FoundHeartbeat, Goal, HeartbeatLoss, SettleStep, Settled, WriteCondition, decide_heartbeat, decide_heartbeat_end,
-    decide_ownership,
+    FoundHeartbeat, Goal, HeartbeatLoss, Settled, WriteCondition, decide_heartbeat, decide_heartbeat_end,
 };
 
 use super::super::notes::{Event, Invariant, Notes};
 use super::super::state::Version;
 use super::super::storage::Response;
 use super::state::{A, Content, HeartbeatWrite, Held, Life, NOBODY, Rewriting, Scope, Standing, State, Write};
-use super::system::{EXPIRY, Edges, LIFETIME, Model, Rule, add, found, send};
+use super::system::{Edges, LIFETIME, Model, Rule, add, next_after_read, send};
 
 /// The heartbeat.
 impl Model {
@@ -101,28 +101,28 @@ impl Model {
         let mut to = *from;
         let attempted = from.owner.known.as_ref().filter(|_| !self.leaves_out(Rule::MissingIsDead));
         match decide_heartbeat(attempted, from.heartbeat.map(own)) {
-            SettleStep::Write(under) => {
+            ControlFlow::Continue(under) => {
                 to.owner.heartbeat_write = HeartbeatWrite::Write { under: under.version(), repeated: false };
                 add(edges, "A", "reads its heartbeat: again", to, Notes::default());
             }
-            SettleStep::Done(HeartbeatLoss::DeclaredDead(known)) => {
+            ControlFlow::Break(HeartbeatLoss::DeclaredDead(known)) => {
                 (to.owner.heartbeat_write, to.owner.known) = (HeartbeatWrite::Idle, known);
                 self.is_invalid(&mut to);
                 let notes = Notes::default().with(Event::DeclaredDead);
                 add(edges, "A", "reads its heartbeat: declared dead", to, notes);
             }
-            SettleStep::Done(HeartbeatLoss::Replaced) => {}
+            ControlFlow::Break(HeartbeatLoss::Replaced) => {}
         }
     }
 
     fn reads_end(from: &State, edges: &mut Edges) {
         let mut to = *from;
         let (what, next) = match decide_heartbeat_end(from.heartbeat.map(own)) {
-            SettleStep::Write(WriteCondition::IfMatch(under)) => {
+            ControlFlow::Continue(WriteCondition::IfMatch(under)) => {
                 ("reads its heartbeat: to end", HeartbeatWrite::End(under))
             }
-            SettleStep::Done(Some(ended)) => ("reads its heartbeat: ended", HeartbeatWrite::Delete(ended)),
-            SettleStep::Done(None) | SettleStep::Write(WriteCondition::Create) => {
+            ControlFlow::Break(Some(ended)) => ("reads its heartbeat: ended", HeartbeatWrite::Delete(ended)),
+            ControlFlow::Break(None) | ControlFlow::Continue(WriteCondition::Create) => {
                 ("reads its heartbeat: gone", HeartbeatWrite::Idle)
             }
         };
@@ -246,8 +246,8 @@ impl Model {
     fn reads_record(from: &State, attempted: Version, (scope, counts): (Scope, bool), edges: &mut Edges) {
         let mut to = *from;
         let goal = if from.owner.lease.is_some() { Goal::Rewrite } else { Goal::Claim };
-        match decide_ownership(goal, Some(&attempted), None, Some(found(from, A)), EXPIRY) {
-            SettleStep::Write(WriteCondition::IfMatch(under)) => {
+        match next_after_read(from, A, goal, attempted) {
+            ControlFlow::Continue(Some(under)) => {
                 to.owner.rewriting = Rewriting::Write { under, to: scope, counts };
                 add(edges, "A", "reads its record: again", to, Notes::default());
                 if from.owner.lease.is_some() {
@@ -255,11 +255,11 @@ impl Model {
                     add(edges, "A", "does not know if its record is rewritten", to, Notes::default());
                 }
             }
-            SettleStep::Done(Settled::Applied) => {
+            ControlFlow::Break(Settled::Applied) => {
                 let notes = Self::rewritten(&mut to, scope, counts);
                 add(edges, "A", "reads its record: it stands", to, notes);
             }
-            SettleStep::Done(Settled::Lost | Settled::Replaced) | SettleStep::Write(WriteCondition::Create) => {
+            ControlFlow::Break(Settled::Lost | Settled::Replaced) | ControlFlow::Continue(None) => {
                 (to.owner.lease, to.owner.rewriting) = (None, Rewriting::No);
                 add(edges, "A", "reads its record: lost", to, Notes::default().with(Event::RewriteLost));
             }
@@ -291,7 +291,7 @@ impl Model {
 fn own(standing: Standing) -> FoundHeartbeat<Version> {
     FoundHeartbeat {
         relation: Relation::This,
-        etag: Version::Current,
+        version: Version::Current,
         age: Duration::ZERO,
         lifetime: LIFETIME,
         declared_dead: standing.life == Life::DeclaredDead,

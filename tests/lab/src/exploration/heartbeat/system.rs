@@ -1,10 +1,13 @@
 //! The participants, the results of their writes, and what nobody decides: time, and writes that land late.
 
 use std::fmt;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::internal::rules::FoundOwnership;
+use eventhubs_checkpoint::internal::rules::{
+    FoundOwnership, Goal, OwnershipOperation, OwnershipStep, Settled, WriteCondition,
+};
 
 use super::super::notes::{Event, Invariant, Notes};
 use super::super::search::{Edge, System};
@@ -177,14 +180,29 @@ pub(super) fn is_sure(state: &State) -> bool {
 }
 
 /// No instance reclaims here, so epochs are irrelevant.
-pub(super) fn found(state: &State, this: u8) -> FoundOwnership<Version> {
+fn found(state: &State, this: u8) -> FoundOwnership<Version> {
     let relation = match state.record.owner {
         NOBODY => Relation::Unowned,
         owner if owner == this => Relation::This,
         _ => Relation::Other,
     };
     let age = if state.record.young { Duration::ZERO } else { LIFETIME };
-    FoundOwnership { relation, etag: Version::Current, age, lifetime: LIFETIME, epoch: None, draining: false }
+    FoundOwnership { relation, version: Version::Current, age, lifetime: LIFETIME, epoch: None, draining: false }
+}
+
+/// Returns the version to write over after a read, or how the operation ends.
+pub(super) fn next_after_read(
+    state: &State,
+    this: u8,
+    goal: Goal,
+    attempted: Version,
+) -> ControlFlow<Settled, Option<Version>> {
+    let attempted = WriteCondition::IfMatch(attempted);
+    let next = OwnershipOperation::after_read(goal, &attempted, None, Some(found(state, this)), EXPIRY);
+    next.map_continue(|next| match next.step {
+        OwnershipStep::Write { under } => under.version(),
+        OwnershipStep::Read { .. } | OwnershipStep::ReadOnceOld { .. } => None,
+    })
 }
 
 impl System for Model {

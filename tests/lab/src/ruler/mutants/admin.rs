@@ -28,16 +28,18 @@ pub const MUTANTS: &[Mutant] = &[
         name: "reset-certain",
         fault: "a reset whose outcome is unknown counts as not done",
         file: "src/admin/session.rs",
-        find: "            self.indeterminate |= may_be_applied(&error);",
-        replace: "            self.indeterminate |= !MUTANT && may_be_applied(&error);",
+        find: "let in_doubt = step == ResetStep::Write && may_be_applied(error);",
+        replace: "let in_doubt = step == ResetStep::Write && may_be_applied(error) && !MUTANT;",
     },
     Mutant {
         name: "reset-before-release",
         fault: "a reset is done although the release failed",
-        file: "src/admin/session.rs",
-        find: "                    ReleaseOutcome::Lost { .. } => ResetOutcome::Indeterminate { written: true, error: None },",
-        replace: "                    ReleaseOutcome::Lost { .. } if MUTANT => ResetOutcome::Done,
-                    ReleaseOutcome::Lost { .. } => ResetOutcome::Indeterminate { written: true, error: None },",
+        file: "src/admin/reset_steps.rs",
+        find: "            (ResetStep::Release { completed: true }, StepEnd::Lost | StepEnd::GivenUp { .. }) => {",
+        replace: "            (ResetStep::Release { completed: true }, StepEnd::Lost) if MUTANT => {
+                return ControlFlow::Break(ResetReport::Done);
+            }
+            (ResetStep::Release { completed: true }, StepEnd::Lost | StepEnd::GivenUp { .. }) => {",
     },
     Mutant {
         name: "reset-keeps-partition",
@@ -60,10 +62,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "lease-not-held",
         fault: "an operator does not renew its lease while it waits",
         file: "src/admin/session.rs",
-        find: "            match self.store.renew(&self.lease).await {",
+        find: "            match self.store.renew(lease).await {",
         replace: "            if MUTANT {
                 continue;
             }
-            match self.store.renew(&self.lease).await {",
+            match self.store.renew(lease).await {",
     },
 ];

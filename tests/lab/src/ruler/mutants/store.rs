@@ -6,16 +6,16 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "adopt-unowned",
         fault: "an adoption does not look whether the partition is still owned",
-        file: "src/store/rules/checkpoint.rs",
-        find: "_ if !owned => SettleStep::Done(Unwritten::Lost),",
-        replace: "_ if !owned && !MUTANT => SettleStep::Done(Unwritten::Lost),",
+        file: "src/store/rules/adoption.rs",
+        find: "_ if !owned => ControlFlow::Break(Unwritten::Lost),",
+        replace: "_ if !owned && !MUTANT => ControlFlow::Break(Unwritten::Lost),",
     },
     Mutant {
         name: "checkpoint-unowned",
         fault: "a checkpoint with an unknown outcome is repeated without the ownership",
         file: "src/store/rules/checkpoint.rs",
-        find: "_ if !owned => SettleStep::Done(Checkpointed::Fenced),",
-        replace: "_ if !owned && !MUTANT => SettleStep::Done(Checkpointed::Fenced),",
+        find: "_ if !owned => ControlFlow::Break(Checkpointed::Fenced),",
+        replace: "_ if !owned && !MUTANT => ControlFlow::Break(Checkpointed::Fenced),",
     },
     Mutant {
         name: "pin-compares",
@@ -28,14 +28,16 @@ pub const MUTANTS: &[Mutant] = &[
         name: "checkpoint-backward",
         fault: "a checkpoint replaces a later one that is found",
         file: "src/store/rules/checkpoint.rs",
-        find: "Some(Ordering::Greater) => SettleStep::Done(Checkpointed::Superseded),",
-        replace: "Some(Ordering::Greater) if !MUTANT => SettleStep::Done(Checkpointed::Superseded),
-            Some(Ordering::Greater) => SettleStep::Write(WriteCondition::IfMatch(version)),",
+        find: "Some(Ordering::Greater) => ControlFlow::Break(Checkpointed::Superseded),",
+        replace: "Some(Ordering::Greater) if !MUTANT => ControlFlow::Break(Checkpointed::Superseded),
+                Some(Ordering::Greater) => {
+                    ControlFlow::Continue(Self::Write { under: WriteCondition::IfMatch(version) })
+                }",
     },
     Mutant {
         name: "start-over-checkpoint",
         fault: "a known start replaces the checkpoint that is found",
-        file: "src/store/rules/checkpoint.rs",
+        file: "src/store/rules/adoption.rs",
         find: "None | Some(CheckpointPlace::Nowhere) if start_is_known",
         replace: "_ if MUTANT && start_is_known => Some(PositionFrom::Start),
         None | Some(CheckpointPlace::Nowhere) if start_is_known",
@@ -44,47 +46,50 @@ pub const MUTANTS: &[Mutant] = &[
         name: "owner-first",
         fault: "an adoption reads the ownership before the checkpoint",
         file: "src/store/adopt.rs",
-        find: "        let mut read = self.store.read_checkpoint(self.partition).await?;",
-        replace: "        if MUTANT {
-            let owner = self.store.read_ownership(self.partition).await?;
-            let read = self.store.read_checkpoint(self.partition).await?;
-            let read = self.read.insert(read);
-            self.from = position_from(read.checkpoint_place(), self.start.is_some());
-            let owned = owner.is_some_and(|seen| seen.record.is_mine_in(self.store.identity(), self.epoch));
-            return Ok(decide_adoption(read.blob_version(), self.from, owned).map(|unwritten| match unwritten {
-                Unwritten::Lost => AdoptOutcome::Lost { by: None },
-                Unwritten::Nothing => self.adoption_outcome(None, CheckpointRecord::default()),
-            }));
-        }
-        let mut read = self.store.read_checkpoint(self.partition).await?;",
+        find: "                    self.found = self.read_checkpoint().await?;",
+        replace: "                    if MUTANT {
+                        let (owned, by) = self.store.check_owner(self.partition, self.epoch).await?;
+                        self.found = self.read_checkpoint().await?;
+                        let place = self.found.as_ref().map(|found| CheckpointPlace::from_record(&found.record));
+                        let found = self.found.as_ref().map(|found| found.blob.etag.clone());
+                        if let AdoptionStep::<ETag>::ReadOwnership { from } =
+                            AdoptionStep::after_checkpoint(place, self.start.is_some())
+                        {
+                            match AdoptionStep::after_ownership(found, from, owned) {
+                                ControlFlow::Continue(step) => self.step = step,
+                                ControlFlow::Break(_) => return Ok(ControlFlow::Break(AdoptOutcome::Lost { by })),
+                            }
+                        }
+                        continue;
+                    }
+                    self.found = self.read_checkpoint().await?;",
     },
     Mutant {
         name: "release-unverified",
         fault: "a release with an unknown outcome counts as written",
         file: "src/store/rules/ownership.rs",
-        find: "    let Some(found) = found else {
-        return if goal == Goal::Release {",
-        replace: "    if MUTANT && goal == Goal::Release {
-        return SettleStep::Done(Settled::Applied);
-    }
-    let Some(found) = found else {
-        return if goal == Goal::Release {",
+        find: "        let goal = goal_after(goal, lease_epoch, found.as_ref());",
+        replace: "        if MUTANT && goal == Goal::Release {
+            return ControlFlow::Break(Settled::Applied);
+        }
+        let goal = goal_after(goal, lease_epoch, found.as_ref());",
     },
     Mutant {
         name: "earlier-replaces",
         fault: "an earlier incarnation stops a later one",
         file: "src/store/rules/ownership.rs",
-        find: "(_, Relation::LaterIncarnation) if found.age < found.lifetime => SettleStep::Done(Settled::Replaced),",
-        replace: "(_, Relation::LaterIncarnation) if found.age < found.lifetime => SettleStep::Done(Settled::Replaced),
-        (_, Relation::EarlierIncarnation) if MUTANT => SettleStep::Done(Settled::Replaced),",
+        find: "(_, Relation::LaterIncarnation) if found.age < found.lifetime => ControlFlow::Break(Settled::Replaced),",
+        replace:
+            "(_, Relation::LaterIncarnation) if found.age < found.lifetime => ControlFlow::Break(Settled::Replaced),
+        (_, Relation::EarlierIncarnation) if MUTANT => ControlFlow::Break(Settled::Replaced),",
     },
     Mutant {
         name: "win-by-reading",
         fault: "a claim that a read finds written counts, however old it is",
         file: "src/store/rules/ownership.rs",
-        find: "(Goal::Renew, Relation::This) if is_young => SettleStep::Done(Settled::Applied),",
-        replace: "(Goal::Renew, Relation::This) if is_young => SettleStep::Done(Settled::Applied),
-        (Goal::Claim, Relation::This) if MUTANT => SettleStep::Done(Settled::Applied),",
+        find: "(Goal::Renew, Relation::This) if is_young => ControlFlow::Break(Settled::Applied),",
+        replace: "(Goal::Renew, Relation::This) if is_young => ControlFlow::Break(Settled::Applied),
+        (Goal::Claim, Relation::This) if MUTANT => ControlFlow::Break(Settled::Applied),",
     },
     Mutant {
         name: "old-renewal-counts",
@@ -104,16 +109,16 @@ pub const MUTANTS: &[Mutant] = &[
         name: "rewrite-by-reading",
         fault: "an owner that was declared dead reads its records instead of rewriting them",
         file: "src/store/rules/ownership.rs",
-        find: "(_, Relation::This) => SettleStep::Write(WriteCondition::IfMatch(found.etag)),",
-        replace: "(Goal::Rewrite, Relation::This) if MUTANT => SettleStep::Done(Settled::Applied),
-        (_, Relation::This) => SettleStep::Write(WriteCondition::IfMatch(found.etag)),",
+        find: "(_, Relation::This) => ControlFlow::Continue(Self::write(goal, over_found)),",
+        replace: "(Goal::Rewrite, Relation::This) if MUTANT => ControlFlow::Break(Settled::Applied),
+            (_, Relation::This) => ControlFlow::Continue(Self::write(goal, over_found)),",
     },
     Mutant {
         name: "steal-after-conflict",
         fault: "a claim that lost is written over the winner",
         file: "src/store/rules/ownership.rs",
-        find: "_ if attempted == Some(&found.etag) => SettleStep::Write(",
-        replace: "_ if MUTANT || attempted == Some(&found.etag) => SettleStep::Write(",
+        find: "_ if *attempted == over_found =>",
+        replace: "_ if MUTANT || *attempted == over_found =>",
     },
     Mutant {
         name: "renewal-recreates",
@@ -199,17 +204,11 @@ pub const MUTANTS: &[Mutant] = &[
         name: "unfenced-first-checkpoint",
         fault: "the first checkpoint of an owner without a version creates the blob unread",
         file: "src/store/checkpoint.rs",
-        find: "            None => self.read_next_step().await,
-        }
-    }
-
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {",
-        replace: "            None if MUTANT => Ok(SettleStep::Write(WriteCondition::Create)),
-            None => self.read_next_step().await,
-        }
-    }
-
-    async fn send_write(&mut self, under: &WriteCondition<ETag>) -> Result<CheckpointOutcome> {",
+        find: "        let step = CheckpointStep::first(adoption.etag.clone());",
+        replace: "        let mut step = CheckpointStep::first(adoption.etag.clone());
+        if MUTANT && adoption.etag.is_none() {
+            step = CheckpointStep::Write { under: WriteCondition::Create };
+        }",
     },
     Mutant {
         name: "handoff-of-another",
@@ -251,8 +250,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "live-declared-dead",
         fault: "an owner is declared dead although its heartbeat has changed",
         file: "src/store/rules/heartbeat.rs",
-        find: "let unchanged = stale == Some(&found.etag)",
-        replace: "let unchanged = MUTANT || stale == Some(&found.etag)",
+        find: "let unchanged = stale == Some(&found.version)",
+        replace: "let unchanged = MUTANT || stale == Some(&found.version)",
     },
     Mutant {
         name: "undeclared-takeover",
