@@ -34,6 +34,9 @@ const PLACES: [&str; 4] = [
 /// The time after which all tasks get the opportunity to run.
 const STEP: Duration = Duration::from_millis(10);
 
+/// How far the wall clock may be behind before it counts as not faked. The machine may correct its clock meanwhile.
+const TOLERANCE: Duration = Duration::from_secs(1);
+
 /// How many times all sockets are polled after the last bytes have passed before time passes.
 const QUIET_POLLS: u32 = 6;
 
@@ -62,16 +65,18 @@ impl Faked {
         // on their way between two sockets.
         let (_running, ended) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || ended.recv());
+        // In this order: this process may be suspended between two of these lines, and then time may seem to have passed
+        // on the wall clock that has not, but not the other way around.
+        let wall = SystemWallClock.now();
         let began = Instant::now();
         let really_began = std::time::Instant::now();
-        let wall = SystemWallClock.now();
         loop {
             until_quiet(traffic).await;
             advance(STEP).await;
             if let Err(error) = self.set(began.elapsed().saturating_sub(really_began.elapsed())) {
                 return error.into();
             }
-            if SystemWallClock.now() - wall + STEP < began.elapsed() {
+            if SystemWallClock.now() - wall + TOLERANCE < began.elapsed() {
                 return "libfaketime does not change the wall clock".into();
             }
         }
