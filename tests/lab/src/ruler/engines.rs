@@ -57,6 +57,24 @@ impl Engine {
         Self::Pairs,
     ];
 
+    /// Returns whether the engine runs this file of the library at all.
+    pub fn runs_file(self, file: &str) -> bool {
+        let folders: &[&str] = match self {
+            Self::Exploration => &[
+                "src/admin/reset_steps",
+                "src/admin/takeover",
+                "src/balancer",
+                "src/model",
+                "src/planner",
+                "src/store/rules",
+            ],
+            Self::Random => &["src/codec", "src/model", "src/store"],
+            Self::Balance => &["src/balancer", "src/codec", "src/model", "src/planner", "src/store"],
+            _ => &["src"],
+        };
+        folders.iter().any(|folder| file.starts_with(folder))
+    }
+
     /// Runs the engine until it finds the mutant, or to its end.
     pub fn judge(self, programs: &Programs, mutant: Option<usize>) -> Result<Verdict, Failure> {
         match self {

@@ -79,7 +79,7 @@ fn measure_all(
     loop {
         let Some((number, mutant)) = lock(queue).next() else { return Ok(()) };
         for engine in args.engines() {
-            if lock(results).has(mutant, *engine) {
+            if !engine.runs_file(mutant.file) || lock(results).has(mutant, *engine) {
                 continue;
             }
             let verdict = engine.judge(programs, Some(number))?;
