@@ -123,7 +123,7 @@ impl Operator {
         options: &ResetOptions,
     ) -> ResetOutcome {
         let session = OperatorSession::new(&self.store, partition, options, Some(order), listing);
-        match session.run().await {
+        match session.run_to_report().await {
             (ResetReport::Done, _) => ResetOutcome::Done,
             (ResetReport::NotDone, reason) => ResetOutcome::NotDone(reason),
             (ResetReport::Indeterminate { written }, NotDone::Failed(error)) => {
@@ -166,7 +166,7 @@ impl Operator {
             // A claim would create a record, also of a partition that does not exist.
             return decide_takeover(&self.store, listing, partition, options).map(drop);
         }
-        match OperatorSession::new(&self.store, partition, options, None, listing).run().await {
+        match OperatorSession::new(&self.store, partition, options, None, listing).run_to_report().await {
             (ResetReport::Done, _) => Ok(()),
             (_, reason) => Err(reason),
         }

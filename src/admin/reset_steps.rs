@@ -86,7 +86,7 @@ impl ResetProgress {
 
     /// Returns how it goes on after a step, or the report. Until the position was written, every step after the
     /// takeover begins again with an adoption, because only that finds out what is recorded.
-    pub fn after(self, end: StepEnd) -> ControlFlow<ResetReport, Self> {
+    pub fn after_step(self, end: StepEnd) -> ControlFlow<ResetReport, Self> {
         let next = match (self.step, end) {
             (ResetStep::Release { completed: true }, StepEnd::Done) => return ControlFlow::Break(ResetReport::Done),
             (ResetStep::Release { completed: true }, StepEnd::Lost | StepEnd::GivenUp { .. }) => {
@@ -98,7 +98,11 @@ impl ResetProgress {
             (ResetStep::Release { completed: false }, _)
             | (ResetStep::TakeOver, StepEnd::GivenUp { .. })
             | (ResetStep::Adopt | ResetStep::Hold | ResetStep::Write, StepEnd::Lost) => {
-                return ControlFlow::Break(self.report_unwritten());
+                return ControlFlow::Break(if self.in_doubt {
+                    ResetReport::Indeterminate { written: false }
+                } else {
+                    ResetReport::NotDone
+                });
             }
             (ResetStep::TakeOver, StepEnd::Done) if self.purpose == Purpose::Release => {
                 ResetStep::Release { completed: true }
@@ -114,11 +118,6 @@ impl ResetProgress {
         };
         let in_doubt = matches!(end, StepEnd::Failed { in_doubt: true } | StepEnd::GivenUp { in_doubt: true });
         ControlFlow::Continue(Self { step: next, in_doubt: self.in_doubt || in_doubt, ..self })
-    }
-
-    /// Returns the report on a position that was not written, as far as it is known.
-    fn report_unwritten(self) -> ResetReport {
-        if self.in_doubt { ResetReport::Indeterminate { written: false } } else { ResetReport::NotDone }
     }
 }
 
@@ -136,7 +135,7 @@ mod tests {
 
     /// Returns the step after these ends, or the report.
     fn run(progress: ResetProgress, ends: &[StepEnd]) -> ControlFlow<ResetReport, ResetStep> {
-        ends.iter().try_fold(progress, |progress, end| progress.after(*end)).map_continue(|progress| progress.step)
+        ends.iter().try_fold(progress, |progress, end| progress.after_step(*end)).map_continue(|progress| progress.step)
     }
 
     #[test]
@@ -157,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_before_the_position_is_written_is_adopted_again() {
+    fn a_failure_before_the_write_adopts_again() {
         for step in [ResetStep::Adopt, ResetStep::Hold, ResetStep::Write] {
             assert_eq!(run(at(step), &[FAILED]), ControlFlow::Continue(ResetStep::Adopt), "{step:?}");
             assert_eq!(run(at(step), &[FAILED, StepEnd::Done]), ControlFlow::Continue(ResetStep::Write), "{step:?}");

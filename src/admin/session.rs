@@ -17,7 +17,7 @@ use super::reset_steps::{Purpose, ResetProgress, ResetReport, ResetStep, StepEnd
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::backoff::CountingBackoff;
 use crate::error::{Error, ErrorKind};
-use crate::model::{CheckpointRecord, OwnershipRecord, PartitionId, Position};
+use crate::model::{OwnershipRecord, PartitionId, Position};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{AdoptOutcome, Adoption, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
@@ -91,15 +91,19 @@ impl<'a> OperatorSession<'a> {
     /// Performs one step after another, to the report. Begins again with a takeover if another owner claimed the
     /// partition before the position was written, as often as the order permits. Also returns the reason why the work is
     /// not done, if it is not.
-    pub(super) async fn run(mut self) -> (ResetReport, NotDone) {
+    pub(super) async fn run_to_report(mut self) -> (ResetReport, NotDone) {
         let mut resets_left = self.order.map_or(1, |order| order.attempts);
         loop {
+            if self.order.is_some_and(ResetOrder::is_stopped) {
+                return (ResetReport::NotDone, NotDone::Stopped);
+            }
             let (report, reason) = self.run_once().await;
             resets_left -= 1;
             if resets_left == 0 || report != ResetReport::NotDone || !matches!(reason, NotDone::Lost { .. }) {
                 return (report, reason);
             }
             self.progress = ResetProgress::new(self.progress.purpose);
+            self.displaced = None;
         }
     }
 
@@ -108,18 +112,21 @@ impl<'a> OperatorSession<'a> {
         let mut retries = Retries::new(self.store, MAX_CLAIMS);
         loop {
             let step = self.progress.step;
-            let end = match self.perform(step).await {
+            let end = match self.perform_step(step).await {
                 Ok(()) => StepEnd::Done,
                 Err(failure) => {
                     let end = failure.end_of_step(step, &mut retries).await;
                     // What was given up is released for a reason that the outcome of the release does not change.
                     if step != (ResetStep::Release { completed: false }) {
-                        reason = failure.into_reason();
+                        reason = match failure {
+                            StepFailure::Lost(reason) | StepFailure::Refused(reason) => reason,
+                            StepFailure::Failed(error) => NotDone::Failed(error),
+                        };
                     }
                     end
                 }
             };
-            self.progress = match self.progress.after(end) {
+            self.progress = match self.progress.after_step(end) {
                 ControlFlow::Continue(progress) => progress,
                 ControlFlow::Break(report) => return (report, reason),
             };
@@ -129,22 +136,24 @@ impl<'a> OperatorSession<'a> {
         }
     }
 
-    async fn perform(&mut self, step: ResetStep) -> Result<(), StepFailure> {
+    async fn perform_step(&mut self, step: ResetStep) -> Result<(), StepFailure> {
         match (step, self.order) {
             (ResetStep::TakeOver, _) => self.take_over().await,
-            (ResetStep::Adopt, Some(order)) => self.adopt(order).await,
-            (ResetStep::Hold, Some(order)) => self.hold(order).await,
+            (ResetStep::Adopt, Some(order)) => self.adopt_checkpoint(order).await,
+            (ResetStep::Hold, Some(order)) => {
+                match select(Box::pin(self.hold_partition(self.options.settle)), order.stop.clone()).await {
+                    Either::Left((held, _)) => held,
+                    Either::Right(_) => Err(StepFailure::Refused(NotDone::Stopped)),
+                }
+            }
             (ResetStep::Write, Some(order)) => self.write_position(order).await,
             // Without an order there is nothing to do but to release the partition.
-            (ResetStep::Release { .. }, _) | (_, None) => self.release().await,
+            (ResetStep::Release { .. }, _) | (_, None) => self.release_partition().await,
         }
     }
 
     /// Lists the group unless it was just listed, and claims the partition.
     async fn take_over(&mut self) -> Result<(), StepFailure> {
-        if let Some(order) = self.order {
-            order.check_not_stopped()?;
-        }
         let listed;
         let listing = if let Some(listing) = self.first_listing.take() {
             listing
@@ -163,7 +172,7 @@ impl<'a> OperatorSession<'a> {
         if found.is_none_or(|found| found.owner.as_ref() != Some(this)) {
             self.displaced = found.cloned();
         }
-        match self.claim(listing, takeover).await {
+        match self.claim_partition(listing, takeover).await {
             ClaimOutcome::Won(lease) => {
                 self.lease = Some(lease);
                 Ok(())
@@ -174,7 +183,7 @@ impl<'a> OperatorSession<'a> {
         }
     }
 
-    async fn claim(&self, listing: &OwnerRecords, takeover: Takeover) -> ClaimOutcome {
+    async fn claim_partition(&self, listing: &OwnerRecords, takeover: Takeover) -> ClaimOutcome {
         let Some(seen) = takeover.over else {
             return self.store.claim(&Claim::unowned(self.partition.clone())).await;
         };
@@ -191,15 +200,18 @@ impl<'a> OperatorSession<'a> {
     }
 
     /// Adopts the checkpoint. It must be the expected one, unless an earlier attempt may have written the position.
-    async fn adopt(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
-        let lease = self.lease()?;
+    async fn adopt_checkpoint(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
+        let lease = self.current_lease()?;
         let adoption = match self.store.adopt(lease.partition(), lease.epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adoption)) => adoption,
             Ok(AdoptOutcome::Lost { by }) => return Err(StepFailure::Lost(NotDone::Lost { by })),
             Err(error) => return Err(StepFailure::Failed(error)),
         };
         let found = adoption.record();
-        let is_written = self.progress.in_doubt && is_at(found, &order.position);
+        // A record without an offset is at a position with an empty one.
+        let is_written = self.progress.in_doubt
+            && found.sequence_number == Some(order.position.sequence_number)
+            && found.offset.as_deref().unwrap_or_default() == order.position.offset;
         if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
             return Err(StepFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
         }
@@ -209,20 +221,13 @@ impl<'a> OperatorSession<'a> {
 
     /// Holds the partition until owners of other SDKs have detected the loss. If one of them writes a checkpoint in the
     /// meantime, the write of the position fails.
-    async fn hold(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
-        match select(Box::pin(self.renew_for(self.options.settle)), order.stop.clone()).await {
-            Either::Left((held, _)) => held,
-            Either::Right(_) => Err(StepFailure::Refused(NotDone::Stopped)),
-        }
-    }
-
-    async fn renew_for(&mut self, time: Duration) -> Result<(), StepFailure> {
+    async fn hold_partition(&mut self, time: Duration) -> Result<(), StepFailure> {
         let until = Instant::now() + time;
         while Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             let lease_duration = self.store.lease_durations().own;
             sleep(left.min(lease_duration / 6)).await;
-            let lease = self.lease()?;
+            let lease = self.current_lease()?;
             match self.store.renew(lease).await {
                 ClaimOutcome::Won(lease) => self.lease = Some(lease),
                 ClaimOutcome::Lost { by } => return Err(StepFailure::Lost(NotDone::Lost { by })),
@@ -237,7 +242,9 @@ impl<'a> OperatorSession<'a> {
     }
 
     async fn write_position(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
-        order.check_not_stopped()?;
+        if order.is_stopped() {
+            return Err(StepFailure::Refused(NotDone::Stopped));
+        }
         let Some(adoption) = &mut self.adoption else {
             return Err(StepFailure::Lost(NotDone::Lost { by: None }));
         };
@@ -245,8 +252,8 @@ impl<'a> OperatorSession<'a> {
         self.store.replace_checkpoint(adoption, &order.position).await.map_err(StepFailure::Failed)
     }
 
-    async fn release(&self) -> Result<(), StepFailure> {
-        match self.store.release(self.lease()?).await {
+    async fn release_partition(&self) -> Result<(), StepFailure> {
+        match self.store.release(self.current_lease()?).await {
             ReleaseOutcome::Released => Ok(()),
             ReleaseOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
             ReleaseOutcome::Indeterminate(error) => Err(StepFailure::Failed(error)),
@@ -254,17 +261,14 @@ impl<'a> OperatorSession<'a> {
     }
 
     /// Returns the lease that the takeover won.
-    fn lease(&self) -> Result<&Lease, StepFailure> {
+    fn current_lease(&self) -> Result<&Lease, StepFailure> {
         self.lease.as_ref().ok_or(StepFailure::Lost(NotDone::Lost { by: None }))
     }
 }
 
 impl ResetOrder {
-    fn check_not_stopped(&self) -> Result<(), StepFailure> {
-        match self.stop.clone().now_or_never() {
-            Some(()) => Err(StepFailure::Refused(NotDone::Stopped)),
-            None => Ok(()),
-        }
+    fn is_stopped(&self) -> bool {
+        self.stop.clone().now_or_never().is_some()
     }
 }
 
@@ -284,13 +288,6 @@ impl StepFailure {
             }
         }
     }
-
-    fn into_reason(self) -> NotDone {
-        match self {
-            Self::Lost(reason) | Self::Refused(reason) => reason,
-            Self::Failed(error) => NotDone::Failed(error),
-        }
-    }
 }
 
 /// Decides by a listing of the group whether and how the partition is taken over.
@@ -304,12 +301,6 @@ pub(super) fn decide_takeover(
         listing.ownerships.records.iter().map(|seen| &seen.partition).chain([partition]).cloned().collect();
     let view = listing.operator_view(store, &Vec::from_iter(partitions), store.lease_clock_now());
     takeover(&view, partition, Allowed { live: options.allow_live, foreign: options.allow_foreign })
-}
-
-/// Returns whether the record is at this position. One without an offset is at a position with an empty one.
-fn is_at(record: &CheckpointRecord, position: &Position) -> bool {
-    let offset = record.offset.as_deref().unwrap_or_default();
-    record.sequence_number == Some(position.sequence_number) && offset == position.offset
 }
 
 /// Returns whether a write that failed with this error, or with a conflict caused by it, had no response.

@@ -1,7 +1,6 @@
 //! The plain values that all modules use: owners, partitions, positions and records. No I/O, no clock.
 
 mod blob;
-mod conversions;
 mod leases;
 mod names;
 mod owner;

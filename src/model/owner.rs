@@ -8,8 +8,7 @@ use time::format_description::BorrowedFormatItem;
 use time::macros::format_description;
 use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
-use super::conversions::text_conversions;
-use super::names::InvalidName;
+use super::names::{InvalidName, text_conversions};
 
 /// The id of one running instance of the application.
 ///

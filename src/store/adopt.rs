@@ -108,8 +108,9 @@ impl GroupStore {
     /// request had no response, otherwise the error of the storage: adopt again while the lease is valid.
     pub async fn adopt(&self, partition: &PartitionId, epoch: i64, start: Option<&Position>) -> Result<AdoptOutcome> {
         let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
-        let step = AdoptionStep::ReadCheckpoint;
-        self.settle_write(&mut AdoptionWrite { store: self, partition, epoch, start, step, found: None }).await
+        let mut write =
+            AdoptionWrite { store: self, partition, epoch, start, step: AdoptionStep::ReadCheckpoint, found: None };
+        self.settle_write(None, &mut write).await
     }
 
     /// Reads the checkpoint of one partition; returns `None` if it has none.
@@ -178,21 +179,17 @@ struct AdoptionWrite<'a> {
 }
 
 impl AdoptionWrite<'_> {
-    /// Reads the checkpoint as it is to be taken over.
-    async fn read_checkpoint(&self) -> Result<Option<FoundCheckpoint>> {
-        let mut found = self.store.read_checkpoint(self.partition).await?;
-        // The adoption changes the time of the blob, so the record keeps the time of the last write as the time of its
-        // position.
-        if let Some(FoundCheckpoint { record, blob }) = found.as_mut().filter(|found| found.record.has_position()) {
-            record.updated_at.get_or_insert(blob.last_modified);
-        }
-        Ok(found)
-    }
-
     /// Returns what to write: the blob as it was read, with this owner's id, or another position.
     fn content_to_write(&self) -> (CheckpointRecord, Metadata) {
         let from_start = matches!(self.step, AdoptionStep::Write { from: PositionFrom::Start, .. });
         let mut record = self.found.as_ref().map(|found| found.record.clone()).unwrap_or_default();
+        if record.has_position()
+            && let Some(found) = &self.found
+        {
+            // The adoption changes the time of the blob, so the record keeps the time of the last write as the time of
+            // its position.
+            record.updated_at.get_or_insert(found.blob.last_modified);
+        }
         if let Some(start) = self.start.filter(|_| from_start) {
             record = self.store.initial_record(start, &record);
         }
@@ -230,9 +227,11 @@ impl ConditionalWrite for AdoptionWrite<'_> {
         loop {
             match self.step.clone() {
                 AdoptionStep::ReadCheckpoint => {
-                    self.found = self.read_checkpoint().await?;
-                    let place = self.found.as_ref().map(|found| CheckpointPlace::from_record(&found.record));
-                    self.step = AdoptionStep::after_checkpoint(place, self.start.is_some());
+                    self.found = self.store.read_checkpoint(self.partition).await?;
+                    self.step = AdoptionStep::after_checkpoint(
+                        self.found.as_ref().map(|found| CheckpointPlace::from_record(&found.record)),
+                        self.start.is_some(),
+                    );
                 }
                 AdoptionStep::ReadOwnership { from } => {
                     let found = self.found.as_ref().map(|found| found.blob.etag.clone());
@@ -255,7 +254,7 @@ impl ConditionalWrite for AdoptionWrite<'_> {
     async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<AdoptOutcome>> {
         let (record, metadata) = self.content_to_write();
         let name = self.store.inner.names.record_name(RecordKind::Checkpoint, self.partition);
-        self.step = AdoptionStep::ReadCheckpoint;
+        self.step = AdoptionStep::AFTER_AMBIGUOUS_WRITE;
         let written = self.store.write_blob(StorageOperation::Adopt, &name, &metadata, &under).await?;
         Ok(ControlFlow::Break(self.adoption_outcome(Some(written.etag), record)))
     }

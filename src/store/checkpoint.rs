@@ -82,8 +82,9 @@ impl GroupStore {
         if guard.state.may_be_superseded(adoption.epoch) {
             return Ok(CheckpointOutcome::Fenced { by: Some(self.identity().owner.clone()) });
         }
-        let step = CheckpointStep::first(adoption.etag.clone());
-        self.settle_write(&mut CheckpointWrite { store: self, adoption, position, deadline, step, found: None }).await
+        let step = CheckpointStep::first_step(adoption.etag.clone());
+        let mut write = CheckpointWrite { store: self, adoption, position, deadline, step, found: None };
+        self.settle_write(None, &mut write).await
     }
 
     /// Writes an initial checkpoint if there is none, whether the partition is owned or not. Never changes an existing
@@ -103,7 +104,7 @@ impl GroupStore {
     pub async fn init_checkpoint(&self, partition: &PartitionId, position: &Position) -> Result<InitOutcome> {
         let _guard = self.acquire_record(RecordKind::Checkpoint, partition).await;
         let record = self.initial_record(position, &CheckpointRecord::default());
-        self.settle_write(&mut InitWrite { store: self, partition, record, first: Some(WriteCondition::Create) }).await
+        self.settle_write(Some(WriteCondition::Create), &mut InitWrite { store: self, partition, record }).await
     }
 
     /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
@@ -189,7 +190,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
             match self.step.clone() {
                 CheckpointStep::ReadCheckpoint => {
                     self.found = self.store.read_checkpoint(&self.adoption.partition).await?;
-                    self.step = CheckpointStep::ReadOwnership;
+                    self.step = CheckpointStep::AFTER_CHECKPOINT;
                 }
                 CheckpointStep::ReadOwnership => {
                     let Adoption { partition, epoch, .. } = &*self.adoption;
@@ -221,7 +222,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
         let Adoption { partition, record, hub_created_at, .. } = &*self.adoption;
         let name = self.store.inner.names.record_name(RecordKind::Checkpoint, partition);
         let record = self.store.checkpoint_record(self.position, record, *hub_created_at);
-        self.step = CheckpointStep::ReadCheckpoint;
+        self.step = CheckpointStep::AFTER_AMBIGUOUS_WRITE;
         let written = self
             .store
             .write_blob(StorageOperation::Checkpoint, &name, &codec::encode_checkpoint(&record), &under)
@@ -241,8 +242,6 @@ struct InitWrite<'a> {
     store: &'a GroupStore,
     partition: &'a PartitionId,
     record: CheckpointRecord,
-    /// The condition of the first write, which nothing needs to be read for.
-    first: Option<WriteCondition<ETag>>,
 }
 
 impl ConditionalWrite for InitWrite<'_> {
@@ -258,9 +257,6 @@ impl ConditionalWrite for InitWrite<'_> {
 
     /// An existing checkpoint is never changed.
     async fn next_write(&mut self) -> Result<ControlFlow<InitOutcome, WriteCondition<ETag>>> {
-        if let Some(first) = self.first.take() {
-            return Ok(ControlFlow::Continue(first));
-        }
         let Some(FoundCheckpoint { record: found, .. }) = self.store.read_checkpoint(self.partition).await? else {
             return Ok(ControlFlow::Continue(WriteCondition::Create));
         };

@@ -63,8 +63,9 @@ impl GroupStore {
 
     /// Writes the request until it is known whether the record contains it.
     async fn ensure_requested(&self, handoff: &mut Handoff) -> Result<HandoffRequestOutcome<()>> {
-        let outcome =
-            self.settle_write(&mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() }).await?;
+        let outcome = self
+            .settle_write(None, &mut HandoffRequestWrite { store: self, handoff, metadata: Metadata::new() })
+            .await?;
         if outcome == HandoffRequestOutcome::Requested(()) {
             handoff.renewed(self.lease_clock_now());
         }

@@ -82,8 +82,7 @@ impl GroupStore {
     /// [`ErrorKind::Indeterminate`] if the outcome is unknown. Send it again.
     pub async fn send_heartbeat(&self) -> Result<HeartbeatOutcome> {
         let mut known = self.inner.heartbeat.lock().await;
-        let first = Some(known.clone().into());
-        self.settle_write(&mut HeartbeatWrite { store: self, known: &mut known, first }).await
+        self.settle_write(Some(known.clone().into()), &mut HeartbeatWrite { store: self, known: &mut known }).await
     }
 
     /// Ends the heartbeat of this owner: writes that this owner declares itself dead, from which moment on no instance
@@ -97,8 +96,8 @@ impl GroupStore {
     pub async fn end_heartbeat(&self) -> Result<()> {
         let mut known = self.inner.heartbeat.lock().await;
         let Some(last) = known.clone() else { return Ok(()) };
-        let first = Some(WriteCondition::IfMatch(last));
-        self.settle_write(&mut HeartbeatEnd { store: self, known: &mut known, first }).await?;
+        let mut write = HeartbeatEnd { store: self, known: &mut known };
+        self.settle_write(Some(WriteCondition::IfMatch(last)), &mut write).await?;
         let Some(ended) = known.take() else { return Ok(()) };
         if let Err(error) = self.delete_heartbeat(&self.identity().owner, &ended).await {
             self.telemetry().ended_heartbeat_stays(&error);
@@ -151,14 +150,13 @@ impl GroupStore {
             lease_duration: of.record.lease_duration,
             other: BTreeMap::new(),
         };
-        let mut write = DeclareDeadWrite { store: self, declaration, listed, first: None };
+        let mut write = DeclareDeadWrite { store: self, declaration, listed };
         let state = listed
             .map(|seen| write.heartbeat_state(&seen.record, seen.etag.clone(), seen.age_at(self.lease_clock_now())));
         match write.decide_declaration(state) {
-            ControlFlow::Continue(under) => write.first = Some(under),
-            ControlFlow::Break(outcome) => return Ok(outcome),
+            ControlFlow::Continue(under) => self.settle_write(Some(under), &mut write).await,
+            ControlFlow::Break(outcome) => Ok(outcome),
         }
-        self.settle_write(&mut write).await
     }
 
     /// Returns the age of what keeps an ownership alive: its record, or, with [`LeaseScope::Instance`], the heartbeat
@@ -240,8 +238,6 @@ struct HeartbeatWrite<'a> {
     store: &'a GroupStore,
     /// The version of the last heartbeat.
     known: &'a mut Option<ETag>,
-    /// The condition of the first write, which nothing needs to be read for.
-    first: Option<WriteCondition<ETag>>,
 }
 
 impl ConditionalWrite for HeartbeatWrite<'_> {
@@ -256,9 +252,6 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
     }
 
     async fn next_write(&mut self) -> Result<ControlFlow<HeartbeatOutcome, WriteCondition<ETag>>> {
-        if let Some(first) = self.first.take() {
-            return Ok(ControlFlow::Continue(first));
-        }
         let (record, found) = self.store.read_own_heartbeat().await?.unzip();
         let known = found
             .as_ref()
@@ -293,8 +286,6 @@ impl ConditionalWrite for HeartbeatWrite<'_> {
 struct HeartbeatEnd<'a> {
     store: &'a GroupStore,
     known: &'a mut Option<ETag>,
-    /// The condition of the first write, which nothing needs to be read for.
-    first: Option<WriteCondition<ETag>>,
 }
 
 impl ConditionalWrite for HeartbeatEnd<'_> {
@@ -309,9 +300,6 @@ impl ConditionalWrite for HeartbeatEnd<'_> {
     }
 
     async fn next_write(&mut self) -> Result<ControlFlow<(), WriteCondition<ETag>>> {
-        if let Some(first) = self.first.take() {
-            return Ok(ControlFlow::Continue(first));
-        }
         let found = self.store.read_own_heartbeat().await?;
         let next = decide_heartbeat_end(found.map(|(_, found)| found));
         *self.known = match &next {
@@ -336,8 +324,6 @@ struct DeclareDeadWrite<'a> {
     /// The record that declares the owner dead.
     declaration: HeartbeatRecord,
     listed: Option<&'a Heartbeat>,
-    /// The condition of the first write, by the listed heartbeat.
-    first: Option<WriteCondition<ETag>>,
 }
 
 impl DeclareDeadWrite<'_> {
@@ -371,9 +357,6 @@ impl ConditionalWrite for DeclareDeadWrite<'_> {
     }
 
     async fn next_write(&mut self) -> Result<ControlFlow<DeclareDeadOutcome, WriteCondition<ETag>>> {
-        if let Some(first) = self.first.take() {
-            return Ok(ControlFlow::Continue(first));
-        }
         let found = self.store.read_blob(&self.store.inner.names.heartbeat_name(&self.declaration.owner)).await?;
         Ok(self.decide_declaration(found.map(|blob| {
             let (record, _) = codec::decode_heartbeat(&blob.name, self.declaration.owner.clone(), &blob.metadata);

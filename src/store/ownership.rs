@@ -131,10 +131,11 @@ impl GroupStore {
             ..OwnershipRecord::default()
         };
         let under = claim.over.as_ref().map(|seen| seen.etag.clone()).into();
-        let next = OwnershipOperation::write(Goal::Claim, under);
-        let seen = claim.over.as_deref().cloned();
-        let mut write = OwnershipWrite { seen, ..OwnershipWrite::new(self, &claim.partition, next, record) };
-        self.settle_write(&mut write).await.map_or_else(ClaimOutcome::Indeterminate, ClaimOutcome::from)
+        let mut write = OwnershipWrite {
+            seen: claim.over.as_deref().cloned(),
+            ..OwnershipWrite::new(self, &claim.partition, OwnershipOperation::to_write(Goal::Claim, under), record)
+        };
+        self.settle_write(None, &mut write).await.map_or_else(ClaimOutcome::Indeterminate, ClaimOutcome::from)
     }
 
     /// Renews one lease. See [`renew_all`](Self::renew_all).
@@ -145,13 +146,13 @@ impl GroupStore {
             _ => Goal::Renew,
         };
         let mut write = OwnershipWrite::for_lease(self, lease, goal, lease.record.clone());
-        self.settle_write(&mut write).await.map_or_else(ClaimOutcome::Indeterminate, ClaimOutcome::from)
+        self.settle_write(None, &mut write).await.map_or_else(ClaimOutcome::Indeterminate, ClaimOutcome::from)
     }
 
     /// Releases one lease. See [`release_all`](Self::release_all).
     pub async fn release(&self, lease: &Lease) -> ReleaseOutcome {
         let mut write = OwnershipWrite::for_lease(self, lease, Goal::Release, lease.record.released());
-        match self.settle_write(&mut write).await {
+        match self.settle_write(None, &mut write).await {
             Ok(OwnershipOutcome::Lost { by }) => ReleaseOutcome::Lost { by },
             Ok(_) => ReleaseOutcome::Released,
             Err(error) => ReleaseOutcome::Indeterminate(error),
@@ -187,7 +188,7 @@ struct OwnershipWrite<'a> {
     /// The epoch of the lease that is renewed or released.
     lease_epoch: Option<i64>,
     record: OwnershipRecord,
-    /// The record as it was last seen, unless it is the lease's own.
+    /// The record over which the next write is sent, as it was last seen, unless it is the lease's own.
     seen: Option<Ownership>,
     operation: StorageOperation,
     state: Arc<KnownPartition>,
@@ -220,7 +221,7 @@ impl<'a> OwnershipWrite<'a> {
     }
 
     fn for_lease(store: &'a GroupStore, lease: &'a Lease, goal: Goal, record: OwnershipRecord) -> Self {
-        let next = OwnershipOperation::write(goal, WriteCondition::IfMatch(lease.etag.clone()));
+        let next = OwnershipOperation::to_write(goal, WriteCondition::IfMatch(lease.etag.clone()));
         Self { lease_epoch: Some(lease.epoch), ..Self::new(store, &lease.partition, next, record) }
     }
 
@@ -267,9 +268,8 @@ impl<'a> OwnershipWrite<'a> {
             epoch: seen.record.epoch,
             draining: seen.record.draining,
         });
-        let next =
-            OwnershipOperation::after_read(self.next.goal, attempted, self.lease_epoch, found, lease_durations.own);
-        Ok(next.map_break(|settled| self.outcome_by_record(settled, read_at)))
+        Ok(OwnershipOperation::after_read(self.next.goal, attempted, self.lease_epoch, found, lease_durations.own)
+            .map_break(|settled| self.outcome_by_record(settled, read_at)))
     }
 
     /// Waits until the record that was `written` without an epoch is old enough to be claimed over, or has another
@@ -291,7 +291,10 @@ impl<'a> OwnershipWrite<'a> {
             wait = found.as_ref().and_then(|(_, age)| too_young_by(None, *age));
             match OwnershipOperation::after_wait(written.clone(), found) {
                 ControlFlow::Continue(OwnershipOperation { step: OwnershipStep::ReadOnceOld { .. }, .. }) => {}
-                next => return Ok(next.map_break(|settled| self.outcome_by_record(settled, read_at))),
+                next => {
+                    self.operation = StorageOperation::Claim;
+                    return Ok(next.map_break(|settled| self.outcome_by_record(settled, read_at)));
+                }
             }
         }
         Err(Error::new(
@@ -306,7 +309,7 @@ impl<'a> OwnershipWrite<'a> {
         match (settled, &seen.record) {
             (Settled::Applied, _) if self.next.goal == Goal::Release => OwnershipOutcome::Released,
             (Settled::Applied, OwnershipRecord { epoch: Some(epoch), .. }) => {
-                self.owned_outcome(*epoch, seen.etag.clone(), read_at.saturating_sub(seen.age))
+                self.success_outcome(*epoch, seen.etag.clone(), read_at.saturating_sub(seen.age))
             }
             (Settled::Replaced, OwnershipRecord { incarnation: Some(by), .. }) => {
                 OwnershipOutcome::Replaced { by: by.clone() }
@@ -315,7 +318,7 @@ impl<'a> OwnershipWrite<'a> {
         }
     }
 
-    fn owned_outcome(&self, epoch: i64, etag: ETag, valid_from: Duration) -> OwnershipOutcome {
+    fn success_outcome(&self, epoch: i64, etag: ETag, valid_from: Duration) -> OwnershipOutcome {
         self.state.record_won_epoch(epoch);
         OwnershipOutcome::Owned(Box::new(Lease {
             partition: self.partition.clone(),
@@ -380,7 +383,7 @@ impl ConditionalWrite for OwnershipWrite<'_> {
                 Ok(ControlFlow::Continue(()))
             }
             ControlFlow::Break(_) => Ok(ControlFlow::Break(match epoch {
-                Some(epoch) => self.owned_outcome(epoch, etag, sent_at),
+                Some(epoch) => self.success_outcome(epoch, etag, sent_at),
                 None => OwnershipOutcome::Released,
             })),
         }

@@ -54,11 +54,18 @@ pub(super) trait ConditionalWrite {
 }
 
 impl GroupStore {
-    /// Writes until the outcome is known. Call it when the operation has its [`OperationGuard`](super::OperationGuard):
-    /// a write with a [deadline](ConditionalWrite::deadline) takes its time from now on.
-    pub(super) async fn settle_write<W: ConditionalWrite>(&self, write: &mut W) -> Result<W::Outcome> {
-        let Some(deadline) = write.deadline() else { return write_until_settled(write, self.request_timeout()).await };
-        match timeout_at(deadline, write_until_settled(write, self.request_timeout())).await {
+    /// Writes until the outcome is known. `first` is the condition of the first write, if nothing needs to be read for
+    /// it. Call this when the operation has its [`OperationGuard`](super::OperationGuard), unless it acquires one by
+    /// itself: a write with a [deadline](ConditionalWrite::deadline) takes its time from now on.
+    pub(super) async fn settle_write<W: ConditionalWrite>(
+        &self,
+        first: Option<WriteCondition<ETag>>,
+        write: &mut W,
+    ) -> Result<W::Outcome> {
+        let Some(deadline) = write.deadline() else {
+            return write_until_settled(first, write, self.request_timeout()).await;
+        };
+        match timeout_at(deadline, write_until_settled(first, write, self.request_timeout())).await {
             Ok(settled) => settled,
             Err(_) => Err(Error::new(
                 ErrorKind::Indeterminate,
@@ -72,11 +79,20 @@ impl GroupStore {
     }
 }
 
-async fn write_until_settled<W: ConditionalWrite>(write: &mut W, request_timeout: Duration) -> Result<W::Outcome> {
+async fn write_until_settled<W: ConditionalWrite>(
+    mut first: Option<WriteCondition<ETag>>,
+    write: &mut W,
+    request_timeout: Duration,
+) -> Result<W::Outcome> {
+    let mut ambiguous = 0;
     let mut unanswered = 0;
     let mut last_error = None;
     for writes in 0..=MAX_WRITES {
-        let under = match write.next_write().await? {
+        let next = match first.take() {
+            Some(first) => ControlFlow::Continue(first),
+            None => write.next_write().await?,
+        };
+        let under = match next {
             ControlFlow::Continue(under) => under,
             ControlFlow::Break(outcome) => return Ok(outcome),
         };
@@ -85,7 +101,10 @@ async fn write_until_settled<W: ConditionalWrite>(write: &mut W, request_timeout
         }
         let began = Instant::now();
         match write.send_write(under).await {
-            Ok(ControlFlow::Continue(())) => {}
+            Ok(ControlFlow::Continue(())) => {
+                ambiguous = 0;
+                unanswered = 0;
+            }
             Ok(ControlFlow::Break(outcome)) => return Ok(outcome),
             Err(error) if is_ambiguous(&error) => {
                 unanswered += u32::from(began.elapsed() >= request_timeout);
@@ -94,7 +113,8 @@ async fn write_until_settled<W: ConditionalWrite>(write: &mut W, request_timeout
                 }
                 last_error = Some(error);
                 // A late write of this operation may still be under way, or another writer may be active.
-                sleep(BACKOFF.wait_after(writes)).await;
+                sleep(BACKOFF.wait_after(ambiguous)).await;
+                ambiguous += 1;
             }
             Err(error) => return Err(error),
         }

@@ -9,15 +9,13 @@
 //!
 //! `V` distinguishes the versions of a blob: an ETag in the store, a small number in the exploration.
 
-mod adoption;
 mod checkpoint;
 mod handoff;
 mod heartbeat;
 mod name_case;
 mod ownership;
 
-pub use adoption::{AdoptionStep, PositionFrom, Unwritten};
-pub use checkpoint::{CheckpointPlace, CheckpointStep, Checkpointed};
+pub use checkpoint::{AdoptionStep, CheckpointPlace, CheckpointStep, Checkpointed, PositionFrom, Unwritten};
 pub use handoff::{Handoff, HandoffRequestOutcome, HandoffStatus, HandoffView, decide_handoff_request};
 pub use heartbeat::{
     DeclareDeadOutcome, FoundHeartbeat, HeartbeatLoss, HeartbeatState, decide_declaration, decide_heartbeat,

@@ -93,7 +93,7 @@ pub enum OwnershipStep<V> {
 }
 
 impl<V: Clone + PartialEq> OwnershipOperation<V> {
-    pub fn write(goal: Goal, under: WriteCondition<V>) -> Self {
+    pub fn to_write(goal: Goal, under: WriteCondition<V>) -> Self {
         Self { goal, step: OwnershipStep::Write { under } }
     }
 
@@ -125,7 +125,7 @@ impl<V: Clone + PartialEq> OwnershipOperation<V> {
             return if goal == Goal::Release {
                 ControlFlow::Break(Settled::Lost)
             } else {
-                ControlFlow::Continue(Self::write(goal, WriteCondition::Create))
+                ControlFlow::Continue(Self::to_write(goal, WriteCondition::Create))
             };
         };
         let is_young = found.age <= lease_duration / 2;
@@ -133,12 +133,12 @@ impl<V: Clone + PartialEq> OwnershipOperation<V> {
         match (goal, found.relation) {
             (Goal::Renew, Relation::This) if is_young => ControlFlow::Break(Settled::Applied),
             (Goal::Acknowledge, Relation::This) if is_young && found.draining => ControlFlow::Break(Settled::Applied),
-            (_, Relation::This) => ControlFlow::Continue(Self::write(goal, over_found)),
+            (_, Relation::This) => ControlFlow::Continue(Self::to_write(goal, over_found)),
             (Goal::Release, Relation::Unowned) if found.epoch == lease_epoch => ControlFlow::Break(Settled::Applied),
             (Goal::Release, _) => ControlFlow::Break(Settled::Lost),
             // A later incarnation that has expired is an expired owner like any other.
             (_, Relation::LaterIncarnation) if found.age < found.lifetime => ControlFlow::Break(Settled::Replaced),
-            _ if *attempted == over_found => ControlFlow::Continue(Self::write(goal, over_found)),
+            _ if *attempted == over_found => ControlFlow::Continue(Self::to_write(goal, over_found)),
             _ => ControlFlow::Break(Settled::Lost),
         }
     }
@@ -147,7 +147,7 @@ impl<V: Clone + PartialEq> OwnershipOperation<V> {
     pub fn after_wait(written: V, found: Option<(V, Duration)>) -> ControlFlow<Settled, Self> {
         match found {
             Some((version, age)) if version == written => ControlFlow::Continue(if too_young_by(None, age).is_none() {
-                Self::write(Goal::Claim, WriteCondition::IfMatch(written))
+                Self::to_write(Goal::Claim, WriteCondition::IfMatch(written))
             } else {
                 Self { goal: Goal::Claim, step: OwnershipStep::ReadOnceOld { written } }
             }),
@@ -192,11 +192,11 @@ mod tests {
     }
 
     fn written(goal: Goal, over: u8) -> Next {
-        ControlFlow::Continue(OwnershipOperation::write(goal, WriteCondition::IfMatch(over)))
+        ControlFlow::Continue(OwnershipOperation::to_write(goal, WriteCondition::IfMatch(over)))
     }
 
     fn created(goal: Goal) -> Next {
-        ControlFlow::Continue(OwnershipOperation::write(goal, WriteCondition::Create))
+        ControlFlow::Continue(OwnershipOperation::to_write(goal, WriteCondition::Create))
     }
 
     fn ended(settled: Settled) -> Next {
@@ -318,7 +318,7 @@ mod tests {
         }
 
         #[test]
-        fn a_record_without_epoch_is_claimed_over_once_it_is_old() {
+        fn a_record_without_epoch_is_claimed_over_when_old() {
             let next =
                 |version, millis| OwnershipOperation::after_wait(2, Some((version, Duration::from_millis(millis))));
             assert_eq!(next(2, 2000), written(Goal::Claim, 2));

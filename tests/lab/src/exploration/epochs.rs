@@ -196,7 +196,8 @@ const R_EPOCH_FOREIGN_JS: Scenario = Scenario {
     foreign_creates_over: true,
     clock: Some(Clock { end: 4, skew: true }),
     left: Left { steals: 2, faults: 1, ..NOTHING },
-    reaches: &[Event::RenewalLost],
+    reads_fail: true,
+    reaches: &[Event::RenewalLost, Event::ReadFailed],
     ..BASIS
 };
 /// Two seconds after the last claim a deletion does no harm, unless a claim that found no record is in progress.

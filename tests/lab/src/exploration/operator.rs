@@ -44,13 +44,18 @@ impl Model {
     pub(super) fn operator_steps(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let Instance { operation, work, reset, .. } = state.instances[number];
         let Progress::Working(progress) = reset.progress else { return };
-        if operation.is_some() {
-            return self.operation_steps(state, number, steps);
-        }
-        if reset.has_failed {
+        // A release is given up after it failed, before it is sent again.
+        let may_give_up = match operation {
+            None => true,
+            Some(operation) => operation.next.goal == Goal::Release && !operation.is_reading(),
+        };
+        if reset.has_failed && may_give_up {
             let mut to = *state;
             let notes = self.operator_goes_on(&mut to, number, StepEnd::GivenUp { in_doubt: false });
             steps.noted(self.name(number), "gives up", to, notes);
+        }
+        if operation.is_some() {
+            return self.operation_steps(state, number, steps);
         }
         match progress.step {
             ResetStep::TakeOver => self.take_over(state, number, steps),
@@ -69,6 +74,11 @@ impl Model {
                 steps.noted(self.name(number), "finds the position already stored", to, notes);
             }
             ResetStep::Adopt => self.work_steps(state, number, steps),
+            ResetStep::Hold if !self.is_own_in(state, number, work.epoch) => {
+                let mut to = *state;
+                let notes = self.drop_lease(&mut to, number);
+                steps.noted(self.name(number), "waits, and finds that it lost the partition", to, notes);
+            }
             ResetStep::Hold if self.works_on(state) => {}
             ResetStep::Hold => {
                 let mut to = *state;
@@ -85,14 +95,15 @@ impl Model {
     pub(super) fn operator_goes_on(&self, state: &mut State, number: usize, end: StepEnd) -> Notes {
         let instance = &mut state.instances[number];
         let Progress::Working(progress) = instance.reset.progress else { return Notes::default() };
-        let next = match progress.after(end) {
+        let next = match progress.after_step(end) {
             ControlFlow::Continue(next) => next,
-            ControlFlow::Break(report) => return self.report(state, number, progress, report),
+            ControlFlow::Break(report) => return self.report(state, number, report),
         };
         instance.reset.progress = Progress::Working(next);
         instance.reset.has_failed |= matches!(end, StepEnd::Lost | StepEnd::Failed { .. });
         match (next.step, instance.lease) {
             (ResetStep::Release { .. }, Some(lease)) => {
+                instance.reset.has_failed = false;
                 instance.operation = Some(Operation::of(lease, Goal::Release));
                 instance.lease = None;
                 instance.work = Work::default();
@@ -203,9 +214,12 @@ impl Model {
         for attempt in attempts(state, write) {
             let mut to = attempt.state;
             let notes = match attempt.response {
-                Response::Done if self.leaves_out(Rule::ResetReportedLast) => self.report_early(&mut to, number),
+                Response::Done if self.leaves_out(Rule::ResetReportedLast) => {
+                    self.report(&mut to, number, ResetReport::Done)
+                }
                 Response::Done => self.operator_goes_on(&mut to, number, StepEnd::Done),
                 response => {
+                    to.instances[number].reset.unanswered |= response.is_fault();
                     let in_doubt = response.is_fault() && !self.leaves_out(Rule::ResetAmbiguityIsReported);
                     self.operator_goes_on(&mut to, number, StepEnd::Failed { in_doubt }).with(Event::ResetAgain)
                 }
@@ -232,7 +246,7 @@ impl Model {
             Progress::Working(ResetProgress { in_doubt: true, .. })
                 if is_there && self.leaves_out(Rule::ResetAmbiguityIsNotLookedUp) =>
             {
-                self.report_early(state, number)
+                self.report(state, number, ResetReport::Done)
             }
             _ => self.operator_goes_on(state, number, StepEnd::Lost),
         }
@@ -253,9 +267,11 @@ impl Model {
             Outcome::Won { .. } => StepEnd::Done,
             Outcome::Lost if is_release && self.leaves_out(Rule::ResetOvertaken) => StepEnd::Done,
             Outcome::Lost | Outcome::Replaced => StepEnd::Lost,
-            Outcome::Indeterminate if is_release => StepEnd::GivenUp { in_doubt: false },
             Outcome::Indeterminate => StepEnd::Failed { in_doubt: false },
         };
+        if is_release && end == (StepEnd::Failed { in_doubt: false }) {
+            instance.operation = Some(operation.again());
+        }
         let mut notes = Notes::default();
         if !is_release && end == StepEnd::Done {
             notes = self.holds(state, number, operation);
@@ -263,15 +279,7 @@ impl Model {
         notes.and(self.operator_goes_on(state, number, end))
     }
 
-    /// The report that the rule forbids.
-    fn report_early(&self, state: &mut State, number: usize) -> Notes {
-        match state.instances[number].reset.progress {
-            Progress::Working(progress) => self.report(state, number, progress, ResetReport::Done),
-            Progress::Reported(_) => Notes::default(),
-        }
-    }
-
-    fn report(&self, state: &mut State, number: usize, progress: ResetProgress, report: ResetReport) -> Notes {
+    fn report(&self, state: &mut State, number: usize, report: ResetReport) -> Notes {
         let Instance { reset, .. } = state.instances[number];
         let over = state.instances[number].over();
         let reported = Reset { progress: Progress::Reported(report), ..Reset::default() };
@@ -279,10 +287,9 @@ impl Model {
         let notes = Notes::default();
         match report {
             ResetReport::NotDone => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
-            ResetReport::Indeterminate { .. } => {
-                let is_written = progress.step == ResetStep::Release { completed: true };
-                let is_known = !progress.in_doubt && !is_written;
-                notes.with(Event::ResetIndeterminate).breaking(Invariant::ReportTrue, is_known)
+            ResetReport::Indeterminate { written } => {
+                let is_true = if written { reset.hit } else { reset.unanswered };
+                notes.with(Event::ResetIndeterminate).breaking(Invariant::ReportTrue, !is_true)
             }
             ResetReport::Done => {
                 let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);

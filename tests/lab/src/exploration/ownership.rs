@@ -471,17 +471,26 @@ impl Operation {
     pub(super) fn of(lease: Lease, goal: Goal) -> Self {
         let is_release = goal == Goal::Release;
         let keys = if is_release { lease.keys.released() } else { lease.keys };
-        let next = OwnershipOperation::write(goal, WriteCondition::IfMatch(lease.version));
+        let next = OwnershipOperation::to_write(goal, WriteCondition::IfMatch(lease.version));
         Self { next, keys, reclaims: false, renews: !is_release }
     }
 
     pub(super) fn claim(under: Option<Version>, epoch: Option<u8>) -> Self {
-        let next = OwnershipOperation::write(Goal::Claim, under.into());
+        let next = OwnershipOperation::to_write(Goal::Claim, under.into());
         Self { next, keys: Keys { epoch, ..Keys::default() }, reclaims: false, renews: false }
     }
 
+    /// Returns the same operation, from its last write on.
+    pub(super) fn again(self) -> Self {
+        let next = match self.next.step {
+            OwnershipStep::Read { attempted } => OwnershipOperation::to_write(self.next.goal, attempted),
+            OwnershipStep::Write { .. } | OwnershipStep::ReadOnceOld { .. } => self.next,
+        };
+        Self { next, ..self }
+    }
+
     pub(super) fn is_reading(&self) -> bool {
-        !matches!(self.next.step, OwnershipStep::Write { .. })
+        matches!(self.next.step, OwnershipStep::Read { .. })
     }
 
     /// Returns whether it is a claim that found no record.

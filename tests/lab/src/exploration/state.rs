@@ -112,6 +112,8 @@ pub(super) struct Reset {
     pub(super) progress: Progress,
     /// It encountered a failure or another writer, so it may give up.
     pub(super) has_failed: bool,
+    /// A write of the position had no response. Only the invariants use it.
+    pub(super) unanswered: bool,
     /// The position was written. Only the invariants use it.
     pub(super) hit: bool,
 }
@@ -125,7 +127,7 @@ pub(super) enum Progress {
 impl Default for Reset {
     fn default() -> Self {
         let progress = Progress::Working(ResetProgress::new(Purpose::Reset));
-        Self { progress, has_failed: false, hit: false }
+        Self { progress, has_failed: false, unanswered: false, hit: false }
     }
 }
 

@@ -168,7 +168,7 @@ impl Model {
                 work.seen = Some(Seen { version: Version::Current, checkpoint: record });
                 notes |= self.adopted(&mut to, number, Some(Version::Current));
             } else {
-                work.task = Task::Adopting(AdoptionStep::ReadCheckpoint);
+                work.task = Task::Adopting(AdoptionStep::AFTER_AMBIGUOUS_WRITE);
                 work.seen = None;
                 notes = notes.with(Event::AdoptRepeated);
             }
@@ -235,7 +235,7 @@ impl Model {
             return;
         }
         to.instances[number].work.writing = work.at;
-        let first = CheckpointStep::first(work.version);
+        let first = CheckpointStep::first_step(work.version);
         if let CheckpointStep::Write { under } = first
             && !self.scenario.overlaps
         {
@@ -262,7 +262,7 @@ impl Model {
                 let seen = state.seen();
                 let to = state.with(number, |instance| {
                     instance.work.seen = seen;
-                    instance.work.task = Task::Checkpointing(CheckpointStep::ReadOwnership);
+                    instance.work.task = Task::Checkpointing(CheckpointStep::AFTER_CHECKPOINT);
                 });
                 steps.push(read_label(self.name(number), "reads the checkpoint", seen), to, false, Notes::default());
             }
@@ -338,7 +338,7 @@ impl Model {
                 (work.last, work.version) = (record, Some(Version::Current));
                 (work.task, work.writing) = (Task::Running, 0);
             } else {
-                work.task = Task::Checkpointing(CheckpointStep::ReadCheckpoint);
+                work.task = Task::Checkpointing(CheckpointStep::AFTER_AMBIGUOUS_WRITE);
             }
             let label = Label {
                 actor: self.name(number),

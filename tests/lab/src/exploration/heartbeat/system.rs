@@ -201,7 +201,7 @@ pub(super) fn next_after_read(
     let next = OwnershipOperation::after_read(goal, &attempted, None, Some(found(state, this)), EXPIRY);
     next.map_continue(|next| match next.step {
         OwnershipStep::Write { under } => under.version(),
-        OwnershipStep::Read { .. } | OwnershipStep::ReadOnceOld { .. } => None,
+        step => unreachable!("{step:?} after a read"),
     })
 }
 

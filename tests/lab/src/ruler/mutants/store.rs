@@ -6,7 +6,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "adopt-unowned",
         fault: "an adoption does not look whether the partition is still owned",
-        file: "src/store/rules/adoption.rs",
+        file: "src/store/rules/checkpoint.rs",
         find: "_ if !owned => ControlFlow::Break(Unwritten::Lost),",
         replace: "_ if !owned && !MUTANT => ControlFlow::Break(Unwritten::Lost),",
     },
@@ -37,7 +37,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "start-over-checkpoint",
         fault: "a known start replaces the checkpoint that is found",
-        file: "src/store/rules/adoption.rs",
+        file: "src/store/rules/checkpoint.rs",
         find: "None | Some(CheckpointPlace::Nowhere) if start_is_known",
         replace: "_ if MUTANT && start_is_known => Some(PositionFrom::Start),
         None | Some(CheckpointPlace::Nowhere) if start_is_known",
@@ -46,10 +46,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "owner-first",
         fault: "an adoption reads the ownership before the checkpoint",
         file: "src/store/adopt.rs",
-        find: "                    self.found = self.read_checkpoint().await?;",
+        find: "                    self.found = self.store.read_checkpoint(self.partition).await?;",
         replace: "                    if MUTANT {
                         let (owned, by) = self.store.check_owner(self.partition, self.epoch).await?;
-                        self.found = self.read_checkpoint().await?;
+                        self.found = self.store.read_checkpoint(self.partition).await?;
                         let place = self.found.as_ref().map(|found| CheckpointPlace::from_record(&found.record));
                         let found = self.found.as_ref().map(|found| found.blob.etag.clone());
                         if let AdoptionStep::<ETag>::ReadOwnership { from } =
@@ -62,7 +62,7 @@ pub const MUTANTS: &[Mutant] = &[
                         }
                         continue;
                     }
-                    self.found = self.read_checkpoint().await?;",
+                    self.found = self.store.read_checkpoint(self.partition).await?;",
     },
     Mutant {
         name: "release-unverified",
@@ -109,9 +109,9 @@ pub const MUTANTS: &[Mutant] = &[
         name: "rewrite-by-reading",
         fault: "an owner that was declared dead reads its records instead of rewriting them",
         file: "src/store/rules/ownership.rs",
-        find: "(_, Relation::This) => ControlFlow::Continue(Self::write(goal, over_found)),",
+        find: "(_, Relation::This) => ControlFlow::Continue(Self::to_write(goal, over_found)),",
         replace: "(Goal::Rewrite, Relation::This) if MUTANT => ControlFlow::Break(Settled::Applied),
-            (_, Relation::This) => ControlFlow::Continue(Self::write(goal, over_found)),",
+            (_, Relation::This) => ControlFlow::Continue(Self::to_write(goal, over_found)),",
     },
     Mutant {
         name: "steal-after-conflict",
@@ -204,8 +204,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "unfenced-first-checkpoint",
         fault: "the first checkpoint of an owner without a version creates the blob unread",
         file: "src/store/checkpoint.rs",
-        find: "        let step = CheckpointStep::first(adoption.etag.clone());",
-        replace: "        let mut step = CheckpointStep::first(adoption.etag.clone());
+        find: "        let step = CheckpointStep::first_step(adoption.etag.clone());",
+        replace: "        let mut step = CheckpointStep::first_step(adoption.etag.clone());
         if MUTANT && adoption.etag.is_none() {
             step = CheckpointStep::Write { under: WriteCondition::Create };
         }",
