@@ -95,6 +95,56 @@ async fn a_hanging_checkpoint_delays_no_renewal() {
     assert_eq!(adopting.await.unwrap().unwrap_err().kind(), ErrorKind::Indeterminate);
 }
 
+/// The ownership record of partition 1, just written by an owner of another SDK.
+async fn just_written_by_another_sdk(container: &FaultyContainer, a: &GroupStore) -> Claim {
+    let name = "ns.servicebus.windows.net/hub/$default/ownership/1";
+    container.overwrite(name, &Metadata::from([("ownerid", "python")])).await.unwrap();
+    Claim::over(&a.read_ownership(&1.into()).await.unwrap().unwrap())
+}
+
+/// It is written without an epoch, and written again with one when that record is old enough.
+#[tokio::test(start_paused = true)]
+async fn a_claim_over_a_young_record_delays_no_renewal() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let config = StoreConfig::default().with_max_concurrent_requests(1);
+    let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new("a").unwrap());
+    let a = builder.with_config(config).connect().await.unwrap();
+    let lease = win(&a).await;
+    let claim = just_written_by_another_sdk(&faulty, &a).await;
+    let claiming = tokio::spawn({
+        let a = a.clone();
+        async move { a.claim(&claim).await }
+    });
+    let requested = Instant::now();
+    while a.read_ownership(&1.into()).await.unwrap().unwrap().record.owner.as_ref() != Some(&a.identity().owner) {
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(a.renew(&lease).await, ClaimOutcome::Won(_)));
+    assert!(requested.elapsed() < Duration::from_secs(1));
+    assert!(matches!(claiming.await.unwrap(), ClaimOutcome::Won(_)));
+    assert!(requested.elapsed() >= Duration::from_secs(2));
+}
+
+/// Two writes without a response end a claim, but not one before and one after the wait.
+#[tokio::test(start_paused = true)]
+async fn a_claim_over_a_young_record_begins_to_count_anew() {
+    let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+    let a = store_on(Arc::new(faulty.clone()), "a").await;
+    let claim = just_written_by_another_sdk(&faulty, &a).await;
+    faulty.inject_on(BlobOperation::Write, Fault::Hang);
+    let claiming = tokio::spawn({
+        let a = a.clone();
+        async move { a.claim(&claim).await }
+    });
+    while a.read_ownership(&1.into()).await.unwrap().unwrap().record.owner.as_ref() != Some(&a.identity().owner) {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    faulty.inject_on(BlobOperation::Write, Fault::Hang);
+    let ClaimOutcome::Won(lease) = claiming.await.unwrap() else { panic!("not won") };
+    let recorded = a.read_ownership(&1.into()).await.unwrap().unwrap().record.epoch;
+    assert_eq!(recorded, Some(lease.epoch()));
+}
+
 /// A local clock with this offset from the container's.
 #[derive(Debug)]
 struct Skewed(time::Duration);
