@@ -40,8 +40,8 @@
 //!   any time.
 //! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, the plan of the
 //!   last cycle. Each reaction is that of a fresh state.
-//! - An operator that renews its ownership while it waits for another SDK: here its next write detects a loss. How long
-//!   it waits: here until that SDK is silent.
+//! - How long an operator waits for another SDK: here until that SDK is silent. It renews nothing meanwhile, but may find
+//!   out that it lost the partition.
 //! - A requester that its owner considers dead, and whose handoff request it removes. Here an owner accepts every
 //!   request.
 //! - A write that would create a blob, and that is still in progress when the blob was created otherwise and then
