@@ -104,8 +104,13 @@ async fn foreign(sdk: Sdk) {
     // A Python processor that stops while it renews releases under the version before, which fails. The next reset is
     // refused until that lease has expired.
     let started = Instant::now();
-    while program.run(&["reset", "--to-sequence", "9", "--execute"]).await.code != 0 {
-        assert!(started.elapsed() < TIMEOUT, "it stopped, but its partitions are never reset");
+    loop {
+        let run = program.run(&["reset", "--to-sequence", "9", "--execute"]).await;
+        if run.code == 0 {
+            break;
+        }
+        assert!(started.elapsed() < TIMEOUT, "it stopped, but its partitions are never reset: {}", run.stderr);
+        run.ended(3);
     }
     let processor = fleet.foreign(sdk).await;
     for partition in ["0", "1"] {

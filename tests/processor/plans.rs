@@ -324,6 +324,19 @@ mod stops {
         }
     }
 
+    /// The claim is applied, but its response and the read after it are lost. The stop comes before the next claim.
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_without_a_response_is_returned() {
+        let world = without_owner(1).await;
+        let operator = operator(&world).await;
+        let plan = planned(&world, &operator, &after(4)).await;
+        world.faulty.inject_on(Target::from(BlobOperation::Write).named("/ownership/0"), Fault::ResponseLost);
+        world.faulty.inject_on(Target::from(BlobOperation::Get).named("/ownership/0"), Fault::RequestLost);
+        let stop = sleep(Duration::from_millis(100));
+        let outcomes = stopped(&plan, &operator, &ResetOptions::default(), stop).await;
+        assert_eq!(check(&world, &outcomes, "a claim").await, [false]);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_live_group_continues() {
         let world = World::new(2);

@@ -3,3 +3,4 @@
 mod keys;
 mod pictures;
 mod sample;
+mod template;

@@ -4,8 +4,6 @@ mod changes;
 mod history;
 mod hub;
 mod partition;
-#[cfg(test)]
-pub mod samples;
 
 use std::sync::Arc;
 use std::time::Duration;

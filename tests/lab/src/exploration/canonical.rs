@@ -115,8 +115,8 @@ impl State {
             }
             if let Some(operation) = &mut instance.operation {
                 match &mut operation.next.step {
-                    OwnershipStep::Write { under: written } | OwnershipStep::Read { attempted: written } => {
-                        condition_passed(written);
+                    OwnershipStep::Write { under: condition } | OwnershipStep::Read { attempted: condition } => {
+                        condition_passed(condition);
                     }
                     OwnershipStep::ReadOnceOld { written } => *written = Version::Past,
                 }

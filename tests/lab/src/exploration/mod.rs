@@ -11,9 +11,9 @@
 //! checkpoint; a start is pinned (written as an initial checkpoint) after owners on the official processor have
 //! begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
-//! The decisions of the instances are not implemented a second time. The operations of the store are the machines that
-//! the store uses (`OwnershipOperation`, `AdoptionStep`, `CheckpointStep`, `Handoff`): they say which request is next,
-//! and what its response means. So is what an operator does next (`ResetProgress`). Every
+//! The decisions of the instances are not implemented a second time. The values that the store uses decide which request
+//! of an operation is next, and what its response means: `OwnershipOperation`, `AdoptionStep`, `CheckpointStep`,
+//! `Handoff`. `ResetProgress` decides what an operator does next. Every
 //! listing and every outcome goes to the real [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState):
 //! [`driven`] brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because
 //! the search reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look

@@ -1,7 +1,7 @@
 //! An operator: it takes the partition over, adopts, writes another position, releases, and reports.
 //!
-//! What it does next is of the real [`ResetProgress`], and how it takes the partition over of the real [`takeover`]. Its
-//! claim, its adoption and its release go through the same steps, and so through the same rules, as those of an owner.
+//! The real [`ResetProgress`] decides what it does next, and the real [`takeover`] how it takes the partition over. It
+//! claims, adopts and releases by the same steps as an owner, and so by the same rules.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
 //! An instance's claims, renewals and releases, as the store performs them.
 //!
-//! Every request and the meaning of its response is of `rules::OwnershipOperation`; every outcome goes to the
+//! `rules::OwnershipOperation` decides which request is next, and what its response means. Every outcome goes to the
 //! [balancer](super::balancer).
 
 use std::ops::ControlFlow;

@@ -1,6 +1,6 @@
 //! An instance's work on the partition: adopting, processing, checkpoints.
 //!
-//! Every request and the meaning of its response is of `rules::AdoptionStep` or `rules::CheckpointStep`.
+//! `rules::AdoptionStep` and `rules::CheckpointStep` decide which request is next, and what its response means.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

@@ -15,9 +15,9 @@ use super::super::draw::draw_screen;
 use super::super::state::{OtherNameCase, ScreenState};
 use super::keys::{press, type_keys};
 use super::sample::{START, look, many, seen, settings, state};
+use super::template::template;
 use crate::exit::Failure;
 use crate::watching::Look;
-use crate::watching::samples::template;
 
 const PAGE: &str = "docs/ehcp.md";
 

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 
 use super::super::state::{ScreenSettings, ScreenState};
-use crate::watching::samples::template;
+use super::template::template;
 use crate::watching::{CountedLook, Look};
 
 /// The time of the first look.

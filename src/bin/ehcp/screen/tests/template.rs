@@ -1,4 +1,4 @@
-//! Groups for the unit tests of the displays. Compiled for tests only, which is why it may panic.
+//! The group from which the tests of the screen make others.
 
 use std::sync::Arc;
 
