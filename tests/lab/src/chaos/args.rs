@@ -18,7 +18,7 @@ Examples:
   chaos --prefetch 3000 --max-batch-size 5000 --max-batch-wait 90 --duration 300
                                                                             large batches that wait
   chaos --only freeze --duration 60 --keep-dir target/chaos                 keeps the logs of all instances
-  chaos --soak 3 --plot soak.svg                                            three hours, with a memory plot";
+  chaos --soak 3 --timeline soak.svg                                        three hours, as a picture";
 
 /// Default rate of published events, in events per second.
 const RATE: u32 = 1000;
@@ -87,10 +87,6 @@ pub struct Args {
     /// Draws which instance processed each partition, and the faults, over time.
     #[arg(long, value_name = "FILE.svg")]
     pub timeline: Option<PathBuf>,
-
-    /// Draws memory, open files, threads and tasks over time.
-    #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
 
     /// Keeps logs, event logs and the storage's data in this folder, which must be empty or new [default: a temporary
     /// folder, kept if a check fails].

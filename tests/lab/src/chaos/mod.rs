@@ -20,7 +20,6 @@ mod link;
 mod network_faults;
 mod operators;
 mod plan;
-mod plot;
 mod proxy;
 mod raw_storage;
 mod reading;

@@ -25,7 +25,6 @@ use crate::chaos::link::Link;
 use crate::chaos::network_faults::NetworkFaults;
 use crate::chaos::operators::Operators;
 use crate::chaos::plan::{self, Incident};
-use crate::chaos::plot;
 use crate::chaos::proxy::ProxyShared;
 use crate::chaos::raw_storage;
 use crate::chaos::report::report;
@@ -72,7 +71,6 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     print!("{}", report(&run_data, &checks));
     let title =
         format!("Seed {seed}: {instances} processes, {partitions} partitions, leases of {:?}", args.lease_duration);
-    write(args.plot.as_deref(), || plot::render(&run_data))?;
     write(args.timeline.as_deref(), || svg::render(&timeline::picture(&run_data, title)))?;
     let hold = checks.iter().all(|check| check.holds);
     if !hold {

@@ -66,7 +66,7 @@ fn clock(at: Duration) -> String {
     if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
 }
 
-pub fn color(member: u32) -> &'static str {
+fn color(member: u32) -> &'static str {
     COLORS[member as usize % COLORS.len()]
 }
 

@@ -35,6 +35,9 @@ pub enum Invariant {
     /// A partition whose owner crashed is claimed within the bound; a partition that its owner released at shutdown is
     /// claimed sooner.
     NoUnownedPartition,
+    /// While some of the requests fail, or runtimes are blocked, every partition that can be owned is read, later by no
+    /// more than the factors of [`proportion`](crate::proportion::factors).
+    NoUnreadPartition,
     /// Starts and stops of a partition's handler alternate in one instance, and one batch is handled at a time.
     OneHandler,
     /// After one start of a partition, a handler of this crate gets every event once and in order, except for events
@@ -60,7 +63,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -73,6 +76,7 @@ impl Invariant {
         Self::LiveOwnerKeeps,
         Self::BlockedGainsNothing,
         Self::NoUnownedPartition,
+        Self::NoUnreadPartition,
         Self::OneHandler,
         Self::Continuous,
         Self::Restrained,

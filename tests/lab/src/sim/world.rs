@@ -231,6 +231,7 @@ impl<'a> World<'a> {
                 self.operators.retain(|operator| !operator.is_finished());
                 self.resume_parked();
                 self.observer.lock().check_deadlines();
+                self.observer.lock().check_unread_time();
                 self.after(TICK, Action::Tick);
             }
             Action::Lags => {

@@ -43,7 +43,7 @@ pub fn all(run_data: &RunData) -> Vec<Check> {
         group::is_balanced(run_data),
         group::ends_cleanly(run_data),
         group::no_unexpected_exit(run_data),
-        resources::are_flat(&run_data.incarnations),
+        resources::are_flat(run_data),
     ]);
     checks
 }

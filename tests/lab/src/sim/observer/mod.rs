@@ -12,6 +12,7 @@ mod restraint;
 mod tests;
 mod timeline;
 mod unowned_time;
+mod unread_time;
 mod verdicts;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -27,6 +28,7 @@ pub use self::reporter::{BatchInProgress, Reporter};
 pub(super) use self::resets::Wanted;
 pub use self::timeline::{TimelineEntry, TimelineEvent};
 use self::unowned_time::Watch;
+pub(super) use self::unread_time::Slowdown;
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
@@ -87,6 +89,10 @@ pub(super) struct State {
     disturbed_at: Instant,
     /// A storage fault or a freeze is in progress.
     disrupted: bool,
+    /// By how much the current faults slow the group down; `None`: nothing is promised while they last.
+    slowdown: Option<Slowdown>,
+    /// Since when no handler reads these partitions.
+    unread_since: BTreeMap<usize, Instant>,
     /// The owners of all partitions when an operator began in a settled group: each partition must go back to its
     /// owner.
     owners_before_reset: Option<Vec<Option<usize>>>,
@@ -192,6 +198,8 @@ impl Observer {
             watches: Vec::new(),
             disturbed_at: Instant::now(),
             disrupted: false,
+            slowdown: Some(Slowdown::none()),
+            unread_since: BTreeMap::new(),
             owners_before_reset: None,
             verbose,
             history: VecDeque::new(),

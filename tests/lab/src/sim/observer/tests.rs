@@ -12,7 +12,7 @@ use eventhubs_checkpoint::{Identity, Incarnation, LeaseScope, OwnerId};
 use time::macros::datetime;
 use tokio::time::advance;
 
-use super::{NewIncarnation, Observer, Reporter, Request};
+use super::{NewIncarnation, Observer, Reporter, Request, Slowdown};
 use crate::sim::invariant::Invariant;
 use crate::sim::{Bounds, Plan, Scale};
 
@@ -535,12 +535,48 @@ fn one_batch_at_a_time_between_start_and_stop() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_partition_is_read_in_proportion_to_the_faults() {
+    let twice = Slowdown { factor: 2.0, ..Slowdown::none() };
+    let bad_blob = Slowdown { unwritable: [0].into(), ..Slowdown::none() };
+    let missed = vec![Invariant::NoUnreadPartition];
+    for (slowdown, broken) in
+        [(Some(Slowdown::none()), missed), (Some(twice), vec![]), (Some(bad_blob), vec![]), (None, vec![])]
+    {
+        let mut scene = Scene::new(|_| {});
+        scene.register("one", Some(0));
+        scene.observer.lock().disrupted(true, slowdown.clone());
+        scene.observer.lock().check_unread_time();
+        advance(Bounds::of(&scene.plan.settings).convergence(1, 1, false) + Duration::from_secs(1)).await;
+        scene.observer.lock().check_unread_time();
+        assert_eq!(scene.broken(), broken, "{slowdown:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_gives_the_group_the_time_again() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.register("one", Some(0));
+    scene.observer.lock().check_unread_time();
+    let bound = Bounds::of(&scene.plan.settings).convergence(1, 1, false);
+    advance(bound).await;
+    scene.observer.lock().disturbed();
+    advance(bound).await;
+    scene.observer.lock().check_unread_time();
+    assert_eq!(scene.broken(), nothing());
+    scene.begins(one);
+    scene.observer.lock().check_unread_time();
+    advance(bound).await;
+    scene.observer.lock().check_unread_time();
+    assert_eq!(scene.broken(), nothing(), "it is read");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_bound_applies_during_a_fault() {
     for (disrupted, broken) in [(false, vec![Invariant::NoUnownedPartition]), (true, vec![])] {
         let mut scene = Scene::new(|_| {});
         let (one, other) = (scene.register("one", Some(0)), scene.register("other", Some(1)));
         scene.begins(one);
-        scene.observer.lock().disrupted(disrupted);
+        scene.observer.lock().disrupted(disrupted, None);
         advance(2 * scene.plan.settings.expiry).await;
         scene.observer.lock().shuts_down(one);
         scene.written(one, "ownership", &encode_ownership(&OwnershipRecord::default()));

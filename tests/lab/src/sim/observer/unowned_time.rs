@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::State;
+use super::{Slowdown, State};
 use crate::sim::invariant::Invariant;
 
 /// A partition that an instance must claim before the deadline.
@@ -88,8 +88,10 @@ impl State {
         self.disturbed_at = Instant::now();
     }
 
-    pub(in super::super) fn disrupted(&mut self, disrupted: bool) {
+    /// Faults begin or end. With `slowdown`, everything still happens while they last, only later.
+    pub(in super::super) fn disrupted(&mut self, disrupted: bool, slowdown: Option<Slowdown>) {
         self.disrupted = disrupted;
+        self.slowdown = slowdown;
         self.disturbed();
     }
 

@@ -7,6 +7,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{Incident, IncidentKind, Scale};
+use crate::proportion::factors::Disturbance;
+use crate::sim::observer::Slowdown;
 use crate::sim::quota::SERVICE as MANAGEMENT_QUOTA;
 
 /// The waits for which a service that throttles may ask.
@@ -14,6 +16,9 @@ const WAITS: [u64; 4] = [1, 3, 30, 120];
 
 /// The rates that are drawn, in thousandths of the requests.
 const RATES: [u32; 7] = [1, 5, 10, 50, 100, 200, 300];
+
+/// How many requests of the same operation may be told to wait, one after another.
+const WAITS_IN_A_ROW: u32 = 4;
 
 /// A rule by which requests to the storage fail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +98,22 @@ impl FailureRule {
             Failure::Hang => Fault::Hang,
         };
         plan.with_on(f64::from(self.per_mille) / 1000.0, target, fault)
+    }
+
+    /// Adds that this rule slows a group down.
+    pub(in crate::sim) fn slows_down(&self, mut slowdown: Slowdown) -> Slowdown {
+        let disturbance = match self.blobs {
+            Blobs::OwnershipOf(partition) => {
+                slowdown.unwritable.insert(partition as usize);
+                Disturbance::BadBlob
+            }
+            _ => Disturbance::FailedWrites(self.per_mille.div_ceil(10)),
+        };
+        slowdown.factor *= disturbance.factor();
+        if let Failure::Throttled(wait) = self.failure {
+            slowdown.waits += WAITS_IN_A_ROW * wait;
+        }
+        slowdown
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 
 use super::{Action, World};
+use crate::sim::observer::Slowdown;
 use crate::sim::plan::{FailureRule, StorageFault};
 
 impl<'a> World<'a> {
@@ -84,6 +85,14 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn disturbed(&self) {
-        self.observer.lock().disrupted(self.is_disrupted() || self.heavy > 0);
+        self.observer.lock().disrupted(self.is_disrupted() || self.heavy > 0, self.slowdown());
+    }
+
+    /// Returns by how much the faults slow the group down; `None` if nothing is promised while they last.
+    fn slowdown(&self) -> Option<Slowdown> {
+        let severe = !self.storage_faults.is_empty() || !self.frozen.is_empty() || self.heavy > 0;
+        let rules = self.failing.iter().map(|(_, rule)| rule);
+        let slowdown = rules.fold(Slowdown::none(), |slowdown, rule| rule.slows_down(slowdown));
+        (!severe && slowdown.factor.is_finite()).then_some(slowdown)
     }
 }
