@@ -126,3 +126,8 @@ mod readme {}
 #[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]
 #[doc = include_str!("../docs/effects.md")]
 mod effects {}
+
+/// Compiles the examples of the page about handlers.
+#[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]
+#[doc = include_str!("../docs/handlers.md")]
+mod handlers {}

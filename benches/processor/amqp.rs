@@ -10,6 +10,7 @@ use futures::StreamExt;
 use tokio::task::JoinSet;
 
 use crate::cost::{Cost, Stopwatch};
+use crate::each::{Each, Order};
 use crate::handler::Completion;
 use crate::processes::Address;
 use crate::work::{PARTITIONS, PREFETCH};
@@ -20,14 +21,22 @@ async fn client(hub: &Address) -> Result<ConsumerClient> {
     Ok(builder.open_with_connection_string(&hub.connection_string, None).await?)
 }
 
-pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
+async fn source(hub: &Address) -> Result<EventHubSource> {
     let group = ConsumerGroup::from_connection_string(&hub.connection_string, ConsumerGroup::DEFAULT_NAME)?;
     let endpoint = hub.endpoint.clone();
-    let source = EventHubSource::from_connection_string(&group, &hub.connection_string)
-        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()))
-        .connect()
-        .await?;
-    ours::process(source, events, Completion::Checkpoint).await
+    let builder = EventHubSource::from_connection_string(&group, &hub.connection_string)
+        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
+    Ok(builder.connect().await?)
+}
+
+pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
+    ours::process(source(hub).await?, events, Completion::Checkpoint).await
+}
+
+/// Processes the events one after the other.
+pub(crate) async fn each(events: u32, hub: &Address) -> Result<Cost> {
+    let (handler, cost) = Each { order: Order::Partition, concurrency: 1, is_slow: false }.handler(events);
+    ours::process_with(source(hub).await?, handler, cost).await
 }
 
 /// Reads with one task per partition, like the processor, and drops the events in batches of this size.

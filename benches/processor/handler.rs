@@ -84,7 +84,8 @@ impl<E: Positioned + Send + Sync + 'static> Handler<E> for Done {
         if self.left.fetch_sub(count, Ordering::Relaxed) == count { self.finish() } else { Ok(()) }
     }
 
-    async fn started(&self, _: PartitionContext) {
+    async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
         self.watch.get_or_init(Stopwatch::start);
+        Ok(())
     }
 }

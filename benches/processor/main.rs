@@ -15,6 +15,7 @@ mod amqp;
 #[path = "../common/cores.rs"]
 mod cores;
 mod cost;
+mod each;
 mod handler;
 mod hub;
 mod memory;

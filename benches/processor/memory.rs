@@ -9,25 +9,33 @@ use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use tokio::task::JoinSet;
 
 use crate::cost::{Cost, Stopwatch, resident_bytes};
+use crate::each::Each;
 use crate::handler::Completion;
 use crate::work::{BATCH, EVENT_HUB, PARTITIONS, PREFETCH};
 use crate::{Result, ours};
 
-fn hub_with(events: u32) -> MemoryHub {
-    let hub = MemoryHub::new(EVENT_HUB, PARTITIONS.into());
-    for partition in 0..PARTITIONS.into() {
-        hub.publish_many(partition, events as usize / usize::from(PARTITIONS), "an event");
+fn hub_with(events: u32, partitions: u16) -> MemoryHub {
+    let hub = MemoryHub::new(EVENT_HUB, partitions.into());
+    for partition in 0..partitions.into() {
+        hub.publish_many(partition, events as usize / usize::from(partitions), "an event");
     }
     hub
 }
 
 pub(crate) async fn ours(events: u32, completion: Completion) -> Result<Cost> {
-    ours::process(hub_with(events).source(), events, completion).await
+    ours::process(hub_with(events, PARTITIONS).source(), events, completion).await
+}
+
+/// Slow calls are measured with one partition.
+pub(crate) async fn each(events: u32, each: Each) -> Result<Cost> {
+    let hub = hub_with(events, if each.is_slow { 1 } else { PARTITIONS });
+    let (handler, cost) = each.handler(events);
+    ours::process_with(hub.source(), handler, cost).await
 }
 
 /// Reads with one task per partition, like the processor.
 pub(crate) async fn bare(events: u32) -> Result<Cost> {
-    let source = Arc::new(hub_with(events).source());
+    let source = Arc::new(hub_with(events, PARTITIONS).source());
     let each = events as usize / usize::from(PARTITIONS);
     let watch = Stopwatch::start();
     let mut reading: JoinSet<Result<()>> = JoinSet::new();

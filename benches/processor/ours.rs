@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::{Processor, ProcessorConfig};
+use eventhubs_checkpoint::processor::{Handler, Processor, ProcessorConfig};
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use tokio::sync::oneshot;
 
 use crate::Result;
 use crate::cost::Cost;
@@ -33,7 +34,16 @@ where
     S: EventSource<Event: Sync>,
 {
     let (done, cost) = Done::new(completion, events);
-    let processor = Processor::builder(source, store().await?, done).with_config(config()).build()?;
+    process_with(source, done, cost).await
+}
+
+/// Processes all events with this handler, until it reports their cost.
+pub(crate) async fn process_with<S: EventSource>(
+    source: S,
+    handler: impl Handler<S::Event>,
+    cost: oneshot::Receiver<Cost>,
+) -> Result<Cost> {
+    let processor = Processor::builder(source, store().await?, handler).with_config(config()).build()?;
     let handle = processor.handle();
     let waiting = async move {
         let cost = cost.await;

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::cost::Cost;
+use crate::each::{Each, Order};
 use crate::processes::{Address, Hub, measure};
 use crate::spread::Spread;
 use crate::work::{PARTITIONS, Work};
@@ -12,11 +13,14 @@ pub(crate) struct Extent {
     in_memory: u32,
     over_amqp: u32,
     idle: u32,
+    /// For each event that is processed at once.
+    slow_events: u32,
 }
 
-pub(crate) const FULL: Extent = Extent { rounds: 9, in_memory: 2_000_000, over_amqp: 100_000, idle: 2_000 };
+pub(crate) const FULL: Extent =
+    Extent { rounds: 9, in_memory: 2_000_000, over_amqp: 100_000, idle: 2_000, slow_events: 200 };
 /// For a test that the benchmark runs.
-pub(crate) const BRIEF: Extent = Extent { rounds: 1, in_memory: 4_000, over_amqp: 400, idle: 20 };
+pub(crate) const BRIEF: Extent = Extent { rounds: 1, in_memory: 4_000, over_amqp: 400, idle: 20, slow_events: 2 };
 
 /// The same events read by both sides, alternating.
 struct Comparison {
@@ -67,7 +71,7 @@ fn line(title: &str, ours: &str, bare: &str, ratio: f64, aim: &str) {
 
 /// Runs all measurements and prints them.
 pub(crate) fn run(extent: &Extent) -> Result<()> {
-    let Extent { rounds, in_memory, over_amqp, idle } = *extent;
+    let Extent { rounds, in_memory, over_amqp, idle, .. } = *extent;
     println!("ours: a Processor, records in memory; floor: a bare loop over the same source; each on one core");
     println!("{PARTITIONS} partitions, median of {rounds} runs (minimum to maximum)\n");
     println!("{:<36} {:<34} {:<34} ratio  aim", "", "ours", "floor");
@@ -83,6 +87,8 @@ pub(crate) fn run(extent: &Extent) -> Result<()> {
     compare(Work::AmqpBare)?.print("  checkpoint at every event", &Aim { per_second: 0.0, ratio: 0.95 });
     compare(Work::AmqpBatches)?.print("  the same; floor keeps batches, too", &NONE);
 
+    print_each(extent, &hub)?;
+
     println!("without a floor");
     alone("  a call of checkpoint", Work::MemoryCalls, in_memory, rounds, "ns", |cost| {
         cost.elapsed.as_secs_f64() * 1e9 / f64::from(in_memory)
@@ -90,6 +96,37 @@ pub(crate) fn run(extent: &Extent) -> Result<()> {
     alone("  memory of an idle partition", Work::Idle, idle, rounds, "KiB", |cost| {
         f64::from(u32::try_from(cost.bytes).unwrap_or(u32::MAX)) / f64::from(idle) / 1024.0
     })
+}
+
+/// Events one by one, compared with batches whose events are checkpointed one by one, and then by how many are processed
+/// at once.
+fn print_each(extent: &Extent, hub: &Hub) -> Result<()> {
+    let Extent { rounds, in_memory, over_amqp, slow_events, .. } = *extent;
+    println!("events one by one; floor: a handler of batches");
+    let compare = |each| Comparison::measure(Work::Each(each), Work::MemoryCheckpoint, in_memory, rounds, None);
+    let one = Each { order: Order::Partition, concurrency: 1, is_slow: false };
+    compare(one)?.print("  in memory, one after the other", &NONE);
+    compare(Each { order: Order::Key, concurrency: 64, ..one })?.print("  in memory, 64 at once by key", &NONE);
+    Comparison::measure(Work::AmqpEach, Work::AmqpCheckpoint, over_amqp, rounds, Some(&hub.address))?
+        .print("  AMQP, one after the other", &Aim { per_second: 0.0, ratio: 0.9 });
+
+    println!("calls that take 10 ms, one partition");
+    for order in Order::ALL {
+        for concurrency in Each::CONCURRENCIES {
+            let each = Each { order, concurrency, is_slow: true };
+            let effective = if order == Order::Partition { 1 } else { concurrency };
+            let events = slow_events * effective;
+            alone(
+                &format!("  {order:?}, {concurrency} at once"),
+                Work::Each(each),
+                events,
+                rounds,
+                "events/s",
+                |cost| f64::from(events) / cost.elapsed.as_secs_f64(),
+            )?;
+        }
+    }
+    Ok(())
 }
 
 fn alone(title: &str, work: Work, events: u32, rounds: usize, unit: &str, value: impl Fn(&Cost) -> f64) -> Result<()> {

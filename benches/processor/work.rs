@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::cost::Cost;
+use crate::each::Each;
 use crate::handler::Completion;
 use crate::processes::Address;
 use crate::{Result, amqp, memory};
@@ -32,9 +33,13 @@ pub(crate) enum Work {
     AmqpBatches,
     /// Read by the processor. The handler checkpoints every event.
     AmqpCheckpoint,
+    /// An event hub in memory, whose events are processed one by one.
+    Each(Each),
+    /// Over AMQP, one after the other.
+    AmqpEach,
 }
 
-const ALL: [Work; 8] = [
+const FIXED: [Work; 9] = [
     Work::MemoryBare,
     Work::MemoryCheckpoint,
     Work::MemoryCalls,
@@ -43,6 +48,7 @@ const ALL: [Work; 8] = [
     Work::AmqpBare,
     Work::AmqpBatches,
     Work::AmqpCheckpoint,
+    Work::AmqpEach,
 ];
 
 /// Runs one measurement. `events` is the number of events, or of partitions for [`Work::Idle`].
@@ -57,6 +63,8 @@ pub(crate) async fn measure(work: Work, events: u32, hub: Option<Address>) -> Re
         Work::AmqpBare => amqp::bare(events, 1, hub()?).await,
         Work::AmqpBatches => amqp::bare(events, BATCH, hub()?).await,
         Work::AmqpCheckpoint => amqp::ours(events, hub()?).await,
+        Work::Each(each) => memory::each(events, each).await,
+        Work::AmqpEach => amqp::each(events, hub()?).await,
     }
 }
 
@@ -71,6 +79,8 @@ impl fmt::Display for Work {
             Self::AmqpBare => "amqp-bare",
             Self::AmqpBatches => "amqp-batches",
             Self::AmqpCheckpoint => "amqp-checkpoint",
+            Self::Each(each) => return each.fmt(f),
+            Self::AmqpEach => "amqp-each",
         })
     }
 }
@@ -79,6 +89,7 @@ impl FromStr for Work {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        ALL.into_iter().find(|work| work.to_string() == text).ok_or_else(|| format!("no such work: {text:?}"))
+        let mut all = FIXED.into_iter().chain(Each::all().map(Self::Each));
+        all.find(|work| work.to_string() == text).ok_or_else(|| format!("no such work: {text:?}"))
     }
 }

@@ -36,8 +36,9 @@ impl Handler<ReceivedEventData> for Worker {
         Ok(())
     }
 
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.ledger.note_start(context.partition_id(), &self.owner);
+        Ok(())
     }
 
     async fn stopped(&self, context: PartitionContext, _reason: StopReason) {

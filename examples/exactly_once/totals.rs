@@ -43,13 +43,12 @@ impl Handler<ReceivedEventData> for Totals {
     }
 
     /// Follows the processor if it cannot start at the position, for example because the event hub was created again.
-    async fn started(&self, context: PartitionContext) {
-        let Some(position) = context.started_elsewhere() else { return };
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
+        let Some(position) = context.started_elsewhere() else { return Ok(()) };
         let partition = context.partition_id().to_string();
         let epoch = context.epoch();
-        if let Err(error) = self.run_transaction(move |database| database.move_to(&partition, epoch, position)).await {
-            tracing::error!(%error, "the position was not stored; commits may be rejected until the next start");
-        }
+        self.run_transaction(move |database| database.move_to(&partition, epoch, position)).await?;
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {

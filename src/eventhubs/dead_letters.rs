@@ -288,7 +288,7 @@ mod tests {
 
     fn letter(message: AmqpMessage, error: Error) -> DeadLetter<ReceivedEventData> {
         DeadLetter {
-            event: message.into(),
+            event: Arc::new(message.into()),
             group: Arc::new(ConsumerGroup::new("ns", "orders", "readers").unwrap()),
             partition_id: PartitionId::from(3),
             epoch: 5,

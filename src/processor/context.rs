@@ -10,6 +10,7 @@ use super::partition::orders::SessionEnd;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::source::Positioned;
+use crate::store::GroupStore;
 use crate::telemetry;
 
 /// The operations that a handler has on its partition. Cheap to clone; the application may move clones into its own
@@ -20,6 +21,8 @@ use crate::telemetry;
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
     pub(super) group: Arc<ConsumerGroup>,
+    pub(super) store: GroupStore,
+    pub(super) drain_timeout: Duration,
     pub(super) checkpoints: CheckpointRequester,
     pub(super) control: Arc<Control>,
     pub(super) over: SessionEnd,

@@ -23,7 +23,7 @@ const NARROWING: usize = 10;
 #[non_exhaustive]
 pub struct DeadLetter<E> {
     /// The event.
-    pub event: E,
+    pub event: Arc<E>,
     /// The consumer group that could not process it.
     pub group: Arc<ConsumerGroup>,
     /// The partition of the event.
@@ -31,7 +31,7 @@ pub struct DeadLetter<E> {
     /// The epoch in which this instance owns the partition; see
     /// [`PartitionContext::epoch`](crate::processor::PartitionContext::epoch).
     pub epoch: i64,
-    /// How many times in a row the partition has failed at the event.
+    /// How many times in a row the event, or the partition at the event, has failed.
     pub attempts: u32,
     /// The last failure, with its causes.
     pub error: Arc<Error>,
@@ -82,7 +82,8 @@ where
 /// it longer than the outages that the handler should survive, or turn `isolation` off, so that only events that the
 /// handler names with an [`EventError`](crate::processor::EventError) are moved.
 ///
-/// A [permanent](crate::processor::EventError::permanent) error is certain. Its event is moved at the next delivery.
+/// A [permanent](crate::processor::EventError::permanent) error is certain. Its event is moved at the next delivery, or at
+/// once by [`each_event`](crate::processor::each_event).
 ///
 /// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
 /// again, so with [`OnFailure::Release`](crate::processor::OnFailure::Release) the policy may never apply.
@@ -129,10 +130,13 @@ impl DeadLetterPolicy {
         self
     }
 
-    /// Returns whether the event at which the partition fails is moved.
+    /// Returns whether an event that has failed so often and so long is moved.
+    pub(super) fn is_met(&self, attempts: u32, failing_for: Duration, permanent: bool) -> bool {
+        permanent || (attempts >= self.max_attempts && failing_for >= self.min_failing_time)
+    }
+
     fn applies_to(&self, failing: &FailureRun) -> bool {
-        failing.is_permanent()
-            || (failing.failures >= self.max_attempts && failing.failing_for() >= self.min_failing_time)
+        self.is_met(failing.failures, failing.failing_for(), failing.is_permanent())
     }
 }
 
@@ -147,7 +151,7 @@ pub trait HandlerExt<E>: Handler<E> {
     /// };
     /// use eventhubs_checkpoint::source::Positioned;
     ///
-    /// fn handler<E: Positioned + Send + 'static>() -> impl Handler<E> {
+    /// fn handler<E: Positioned + Send + Sync + 'static>() -> impl Handler<E> {
     ///     let handler = handler_fn(|events: Vec<E>, context: PartitionContext| async move {
     ///         events.iter().for_each(|event| context.checkpoint(event));
     ///         Ok(())
@@ -163,7 +167,7 @@ pub trait HandlerExt<E>: Handler<E> {
     fn with_dead_letters<K>(self, sink: K, policy: DeadLetterPolicy) -> DeadLetters<Self, K>
     where
         Self: Sized,
-        E: Positioned + Send + 'static,
+        E: Positioned + Send + Sync + 'static,
         K: DeadLetterSink<E>,
     {
         DeadLetters { handler: self, sink, policy }
@@ -230,37 +234,73 @@ impl<H, K> DeadLetters<H, K> {
         K: DeadLetterSink<E>,
         E: Positioned,
     {
-        let number = event.sequence_number();
-        let position = event.position();
-        let control = &context.control;
-        let letter = DeadLetter {
-            event,
-            group: Arc::clone(&context.group),
-            partition_id: context.partition_id().clone(),
-            epoch: context.epoch(),
-            attempts: failing.failures,
-            error: Arc::clone(&failing.error),
-        };
+        let event = Arc::new(event);
+        let letter = new_letter(Arc::clone(&event), failing.failures, &failing.error, context);
         let storing = async {
             confirm_owner(context).await?;
             self.sink.store(letter).await
         };
-        if let Err(error) = control.call_limit.run_call("the dead-letter sink", storing).await {
-            return Err(DeadLetterError::new(number, error).into());
+        if let Err(error) = context.control.call_limit.run_call("the dead-letter sink", storing).await {
+            return Err(DeadLetterError::new(event.sequence_number(), error).into());
         }
-        if let Some(position) = position {
-            control.failures.record_move(position.sequence_number, &position.offset);
+        record_dead_letter(&*event, failing.failures, &failing.error, context);
+        if let Some(position) = event.position() {
             context.checkpoints.pass_over(position.sequence_number, &position.offset);
         }
-        control.progress.count_dead_letter();
-        control.metrics.count_dead_letter();
-        telemetry::event_dead_lettered(context.partition_id(), number, failing.failures, &failing.error);
         Ok(())
     }
 }
 
+pub(super) fn new_letter<E>(
+    event: Arc<E>,
+    attempts: u32,
+    error: &Arc<Error>,
+    context: &PartitionContext,
+) -> DeadLetter<E> {
+    DeadLetter {
+        event,
+        group: Arc::clone(&context.group),
+        partition_id: context.partition_id().clone(),
+        epoch: context.epoch(),
+        attempts,
+        error: Arc::clone(error),
+    }
+}
+
+/// Records that an event is stored as a dead letter.
+pub(super) fn record_dead_letter(event: &impl Positioned, attempts: u32, error: &Error, context: &PartitionContext) {
+    let control = &context.control;
+    if let Some(position) = event.position() {
+        control.failures.record_move(
+            position.sequence_number,
+            &position.offset,
+            context.checkpoints.checkpoint_view().written,
+        );
+    }
+    control.progress.count_dead_letter();
+    control.metrics.count_dead_letter();
+    telemetry::event_dead_lettered(context.partition_id(), event.sequence_number(), attempts, error);
+}
+
+/// Removes the events that this owner has moved to the dead letters before.
+pub(super) fn pass_over_moved_events<E: Positioned>(events: &mut Vec<E>, context: &PartitionContext) {
+    let failures = &context.control.failures;
+    if !failures.has_moved() {
+        return;
+    }
+    events.retain(|event| {
+        if !failures.was_moved(event) {
+            return true;
+        }
+        if let Some(position) = event.position() {
+            context.checkpoints.pass_over(position.sequence_number, &position.offset);
+        }
+        false
+    });
+}
+
 /// A previous owner that does not know yet that it lost the partition must store nothing.
-async fn confirm_owner(context: &PartitionContext) -> Result<(), Error> {
+pub(super) async fn confirm_owner(context: &PartitionContext) -> Result<(), Error> {
     if context.is_stopping() {
         return Err(Error::new(ErrorKind::Closed, "the partition is stopping"));
     }
@@ -269,24 +309,14 @@ async fn confirm_owner(context: &PartitionContext) -> Result<(), Error> {
 
 impl<E, H, K> Handler<E> for DeadLetters<H, K>
 where
-    E: Positioned + Send + 'static,
+    E: Positioned + Send + Sync + 'static,
     H: Handler<E>,
     K: DeadLetterSink<E>,
 {
     async fn handle(&self, mut events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        let failures = &context.control.failures;
-        if failures.has_moved() {
-            events.retain(|event| {
-                if !failures.was_moved(event) {
-                    return true;
-                }
-                if let Some(position) = event.position() {
-                    context.checkpoints.pass_over(position.sequence_number, &position.offset);
-                }
-                false
-            });
-        }
-        let failing = failures.current_failure().filter(|failing| self.policy.isolation || failing.is_named());
+        pass_over_moved_events(&mut events, &context);
+        let failing =
+            context.control.failures.current_failure().filter(|failing| self.policy.isolation || failing.is_named());
         let Some(failing) = failing else {
             return if events.is_empty() { Ok(()) } else { self.call_handler(events, &context).await };
         };
@@ -309,7 +339,7 @@ where
         self.handler.start_position(start)
     }
 
-    fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
+    fn started(&self, context: PartitionContext) -> impl Future<Output = Result<(), HandlerError>> + Send {
         self.handler.started(context)
     }
 

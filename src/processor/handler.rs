@@ -71,11 +71,16 @@ pub trait Handler<E>: Send + Sync + 'static {
 
     /// Prepares for the events of a partition. The first batch waits until this call returns. If the partition stops
     /// meanwhile, the call has the drain timeout to finish. Default: does nothing.
+    ///
+    /// # Errors
+    ///
+    /// Return an error if the partition cannot start, for example because its state cannot be loaded.
+    /// [`stopped`](Self::stopped) is called, and [`OnFailure`](super::OnFailure) determines what follows.
     #[doc(alias = "partition_initialize")]
     #[doc(alias = "on_partitions_assigned")]
-    fn started(&self, context: PartitionContext) -> impl Future<Output = ()> + Send {
+    fn started(&self, context: PartitionContext) -> impl Future<Output = Result<(), HandlerError>> + Send {
         let _ = context;
-        async {}
+        async { Ok(()) }
     }
 
     /// Reports a failure of a partition: a call of the handler returned an error, panicked or timed out, a tracked

@@ -93,10 +93,10 @@ fn name_event(event: Option<i64>) -> String {
     event.map_or("an event".to_owned(), |number| format!("event {number}"))
 }
 
-/// The partition stopped before its stream took the batch: no code has processed it, and none has failed.
+/// The partition stopped before the batch, or the rest of it, was begun: no code has processed it, and none has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the partition stopped before its stream took the batch")]
-pub(crate) struct NotTaken;
+#[error("the partition stopped before the batch was begun")]
+pub(crate) struct NotBegun;
 
 /// Why an event was not skipped. It says nothing about the events that the handler got.
 #[derive(Debug, thiserror::Error)]

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use super::context::PartitionContext;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
-use super::handler_errors::{HandlerError, NotTaken};
+use super::handler_errors::{HandlerError, NotBegun};
 use super::shutdown::{ShutdownReport, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -195,7 +195,7 @@ fn stream_loss_error(partition: &PartitionId) -> HandlerError {
 }
 
 impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         let (batches, receiver) = mpsc::channel(1);
         let stopped = Arc::default();
         let (dropping, dropped) = oneshot::channel();
@@ -209,6 +209,7 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
             stopped,
             _dropped: dropping,
         });
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
@@ -227,7 +228,7 @@ impl<E: Send + 'static> Handler<E> for StreamHandler<E> {
         drop(batches);
         match finished.await {
             Err(_) if !context.is_stopping() => Err(stream_loss_error(partition)),
-            Err(_) if !taken.load(Ordering::Relaxed) => Err(NotTaken.into()),
+            Err(_) if !taken.load(Ordering::Relaxed) => Err(NotBegun.into()),
             _ => Ok(()),
         }
     }

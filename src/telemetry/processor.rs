@@ -40,6 +40,27 @@ impl Telemetry {
         }
     }
 
+    /// A failed attempt at one event, which is tried again in its place.
+    pub(crate) fn event_failed(
+        &self,
+        partition: &PartitionId,
+        sequence_number: Option<i64>,
+        attempt: u32,
+        error: &Error,
+        retry_in: Duration,
+    ) {
+        warn_retry!(
+            PROCESSOR,
+            self,
+            error,
+            "event failed; retrying",
+            partition_id = %partition,
+            sequence_number,
+            attempt,
+            ?retry_in
+        );
+    }
+
     pub(crate) fn checkpoint_failed(&self, partition: &PartitionId, error: &Error) {
         warn_retry!(
             PROCESSOR,
@@ -171,13 +192,13 @@ pub(crate) fn callback_timed_out(partition: &PartitionId, callback: &str, timeou
     warn!(target: PROCESSOR, partition_id = %partition, callback, ?timeout, "handler callback timed out");
 }
 
-pub(crate) fn callback_panicked(partition: &PartitionId, callback: &str, error: &Error) {
+pub(crate) fn callback_failed(partition: &PartitionId, callback: &str, error: &Error) {
     error!(
         target: PROCESSOR,
         partition_id = %partition,
         callback,
         error = %Causes(error),
-        "handler callback panicked"
+        "handler callback failed"
     );
 }
 

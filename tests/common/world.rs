@@ -162,8 +162,9 @@ pub struct Recorder {
 }
 
 impl Handler<MemoryEvent> for Recorder {
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.log.contiguity.started(&self.owner, context.partition_id().as_str()).await;
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -155,9 +155,10 @@ impl Application {
 }
 
 impl Handler<MemoryEvent> for Application {
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         let session = self.handler_started(&context);
         self.sessions.lock().unwrap().insert(number(&context), session);
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -472,10 +472,11 @@ impl Handler<MemoryEvent> for LosesAtSecondStart {
         Err(EventError::permanent(&events[0], "poisoned").into())
     }
 
-    async fn started(&self, _: PartitionContext) {
+    async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
         if self.starts.fetch_add(1, Ordering::Relaxed) == 1 {
             self.world.give_to("b").await;
         }
+        Ok(())
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
@@ -507,10 +508,11 @@ async fn a_loss_found_by_a_dead_letter_is_no_failure() {
 async fn a_displaced_owner_moves_nothing() {
     struct Displaced(World, AtomicUsize);
     impl Handler<MemoryEvent> for Displaced {
-        async fn started(&self, _: PartitionContext) {
+        async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
             if self.1.fetch_add(1, Ordering::Relaxed) == 3 {
                 self.0.give_to("another").await;
             }
+            Ok(())
         }
         async fn handle(&self, _: Vec<MemoryEvent>, _: PartitionContext) -> Result<(), HandlerError> {
             Err("poisoned".into())

@@ -253,8 +253,9 @@ impl EpochRecorder {
 }
 
 impl Handler<MemoryEvent> for EpochRecorder {
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.record("started", &context);
+        Ok(())
     }
 
     async fn handle(&self, _: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -113,10 +113,11 @@ impl Handler<MemoryEvent> for FailingHandler {
         Ok(())
     }
 
-    async fn started(&self, _: PartitionContext) {
+    async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
         self.record("started");
         sleep(self.starting).await;
         assert!(!Self::count_down(&self.panics_at_start), "panicked on request");
+        Ok(())
     }
 
     async fn stopped(&self, _: PartitionContext, reason: StopReason) {
@@ -642,8 +643,9 @@ mod panics {
             }
         }
 
-        async fn started(&self, _: PartitionContext) {
+        async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
             self.calls.lock().unwrap().push("started");
+            Ok(())
         }
 
         async fn stopped(&self, _: PartitionContext, reason: StopReason) {

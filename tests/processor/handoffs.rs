@@ -322,8 +322,8 @@ async fn a_handoff_requested_while_an_old_epoch_stops() {
 struct FailsAtTheEnd(Recorder);
 
 impl Handler<MemoryEvent> for FailsAtTheEnd {
-    async fn started(&self, context: PartitionContext) {
-        self.0.started(context).await;
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
+        self.0.started(context).await
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

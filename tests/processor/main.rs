@@ -9,6 +9,7 @@ mod checkpoints;
 mod clocks;
 mod dead_letters;
 mod delivery;
+mod each_event;
 mod failures;
 mod handoffs;
 #[path = "../common/intercepted.rs"]
@@ -20,6 +21,7 @@ mod links;
 mod observability;
 mod outages;
 mod own_positions;
+mod partition_handlers;
 #[path = "../common/placing.rs"]
 mod placing;
 mod plans;

@@ -104,11 +104,12 @@ impl Handler<MemoryEvent> for Counter {
         Ok(self.database.begin(start.partition_id().as_str(), start.epoch()).map(StartPosition::AfterSequenceNumber))
     }
 
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.started.lock().unwrap().push(context.started_elsewhere());
         if let Some(position) = context.started_elsewhere() {
             self.database.set_position(context.partition_id().as_str(), position);
         }
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -257,8 +257,9 @@ impl Handler<MemoryEvent> for ContextKeeper {
         Ok(())
     }
 
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.lock().unwrap().push(context);
+        Ok(())
     }
 }
 

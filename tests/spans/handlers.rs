@@ -36,9 +36,10 @@ impl Application {
 }
 
 impl Handler<MemoryEvent> for Application {
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.instance.log(context.partition_id().as_str(), "started");
         *self.0.context.lock().unwrap() = Some(context);
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -83,6 +83,8 @@ impl CheckpointWriter {
         loop {
             let reply = tokio::select! {
                 biased;
+                // First, so that no number of commands keeps a position from being written.
+                () = wait_until(due) => None,
                 command = self.commands.recv() => match command {
                     Some(WriterCommand::Flush(reply)) => Some(reply),
                     Some(WriterCommand::ConfirmOwner(reply)) => {
@@ -90,6 +92,7 @@ impl CheckpointWriter {
                         if let Some(ended) = self.report_outcome(outcome, Some(reply)) {
                             return ended;
                         }
+                        due = due.or_else(|| self.next_due());
                         continue;
                     }
                     Some(WriterCommand::RecordHub { created_at, reply }) => {
@@ -108,7 +111,6 @@ impl CheckpointWriter {
                     }
                     None
                 }
-                () = wait_until(due) => None,
             };
             let outcome = self.write_requested(None).await;
             self.not_before = self.retry_at(&outcome);

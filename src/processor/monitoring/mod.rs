@@ -14,7 +14,7 @@ use crate::telemetry::Causes;
 
 pub use health::{Health, HealthIssue};
 pub use spans::SpanEvents;
-pub use status::{PartitionState, PartitionStatus};
+pub use status::{EventCounts, PartitionState, PartitionStatus};
 
 /// An error in a status: its kind, for grouping and alerts, and its message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,12 +1,13 @@
 //! The progress of a partition, which its task records, and the status that it shows.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::ErrorSummary;
-use super::status::{ObservedPartition, PartitionState, PartitionStatus};
+use super::status::{EventCounts, ObservedPartition, PartitionState, PartitionStatus};
 use crate::balancer::LivenessTracker;
 use crate::error::Error;
 use crate::model::PartitionId;
@@ -55,7 +56,13 @@ struct ProgressState {
     /// The events at the end of the partition that no link delivers.
     undelivered: Option<Undelivered>,
     checkpoints: Option<CheckpointRequester>,
+    events: Option<Arc<dyn CountEvents>>,
     end: End,
+}
+
+/// Events that are processed one by one.
+pub(crate) trait CountEvents: fmt::Debug + Send + Sync {
+    fn count_events(&self) -> EventCounts;
 }
 
 impl ProgressState {
@@ -146,6 +153,7 @@ impl PartitionProgress {
             properties: None,
             undelivered: None,
             checkpoints: None,
+            events: None,
             end: End::default(),
         }))
     }
@@ -257,6 +265,11 @@ impl PartitionProgress {
         });
     }
 
+    /// Shows these events in the status, until `None` replaces them.
+    pub(crate) fn set_events(&self, events: Option<Arc<dyn CountEvents>>) {
+        self.change_state(|state| std::mem::replace(&mut state.events, events));
+    }
+
     pub(crate) fn record_abort(&self) {
         self.lock_state().end.aborted = true;
     }
@@ -307,6 +320,7 @@ impl PartitionProgress {
             lag: Lag::between(view.written, readable.as_ref(), age.unwrap_or_default(), lag_checks_due),
             behind: readable.map(|readable| state.time_behind(&view, &readable, is_stale)),
             in_flight: view.in_flight,
+            events: state.events.as_ref().map(|events| events.count_events()),
             failures: state.failures,
             dead_letters: state.dead_letters,
             undecodable: state.undecodable,

@@ -103,7 +103,7 @@ fn call_hook<'a>(
         contexts.filter(|context| seen.insert(&context.traceparent)).take(MAX_CONTEXTS).cloned().collect();
     let events = SpanEvents { count, contexts: &contexts };
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(span, events))) {
-        telemetry::callback_panicked(partition, "span hook", &panic_error("the span hook", &*panic));
+        telemetry::callback_failed(partition, "span hook", &panic_error("the span hook", &*panic));
     }
 }
 

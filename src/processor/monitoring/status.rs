@@ -113,6 +113,8 @@ pub struct PartitionStatus {
     pub behind: Option<Duration>,
     /// How many events are tracked and not finished.
     pub in_flight: usize,
+    /// What the events in flight wait for, if [`each_event`](crate::processor::each_event) processes them concurrently.
+    pub events: Option<EventCounts>,
     /// How many failures it has had since this instance won it: of the handler, of the receiver, or of taking over the
     /// checkpoint.
     pub failures: u64,
@@ -123,6 +125,18 @@ pub struct PartitionStatus {
     pub undecodable: u64,
     /// The last error; `None` once a batch was handled after it.
     pub last_error: Option<ErrorSummary>,
+}
+
+/// How many of the events in flight are in each state; see [`each_event`](crate::processor::each_event).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct EventCounts {
+    /// They are processed now.
+    pub running: usize,
+    /// They wait for an earlier event of their key, or because as many run as may run at once.
+    pub waiting: usize,
+    /// They failed, and wait for their next attempt.
+    pub retrying: usize,
 }
 
 /// What is known of a partition at one time.

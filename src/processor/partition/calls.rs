@@ -18,7 +18,7 @@ use crate::error::{Error, cause_of};
 use crate::model::CheckpointRecord;
 use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::processor::handler::{Handler, PartitionStart};
-use crate::processor::handler_errors::{HANDLER, HandlerError, NotTaken, panic_error, timeout_error};
+use crate::processor::handler_errors::{HANDLER, HandlerError, NotBegun, panic_error, timeout_error};
 use crate::processor::shared::SharedResources;
 use crate::processor::shutdown::{StopReason, stop_limit, stopping_time};
 use crate::source::{CLOSE_LIMIT, EventSource, Positioned, StartPosition};
@@ -66,9 +66,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let mut starting = Call::new(async { self.shared.handler.started(context).await });
         let reason = tokio::select! {
             biased;
-            outcome = &mut starting => return match outcome {
-                CallOutcome::Returned(()) => StepOutcome::Done,
-                CallOutcome::Panicked(panic) => StepOutcome::HandlerFailed(Arc::new(panic_error(HANDLER, &*panic))),
+            outcome = &mut starting => return match outcome.into_result("`started`") {
+                Ok(()) => StepOutcome::Done,
+                Err(error) => StepOutcome::HandlerFailed(Arc::new(error)),
             },
             reason = self.wait_for_stop_or_fence(&mut session.writing) => reason,
         };
@@ -117,7 +117,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let drained_by = *session.drained_by.insert(Instant::now() + drain_timeout);
         match timeout_at(drained_by, handling).await.map(|handled| handled.into_result(HANDLER)) {
             Ok(Ok(())) => self.record_handled(accepted, session),
-            Ok(Err(error)) if cause_of::<NotTaken>(&error).is_some() => {}
+            Ok(Err(error)) if cause_of::<NotBegun>(&error).is_some() => {}
             Ok(Err(error)) => self.report_drain_failure(&record_failed_call(span, error), session),
             Err(_) => {
                 let Control { partition, progress, .. } = &*self.control;
@@ -132,7 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) fn report_failure(&self, error: &Error) {
         let partition = &self.control.partition;
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.shared.handler.failed(partition, error))) {
-            telemetry::callback_panicked(partition, "failed", &panic_error(HANDLER, &*panic));
+            telemetry::callback_failed(partition, "failed", &panic_error(HANDLER, &*panic));
         }
     }
 
@@ -159,7 +159,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             return StepOutcome::Done;
         };
         // The writing task ends right after it was fenced.
-        if session.checkpoints.is_fenced() || cause_of::<NotTaken>(&failure).is_some() {
+        if session.checkpoints.is_fenced() || cause_of::<NotBegun>(&failure).is_some() {
             return StepOutcome::Stop(self.wait_for_stop_or_fence(&mut session.writing).await);
         }
         StepOutcome::HandlerFailed(record_failed_call(span, failure))
@@ -202,7 +202,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
         let context = session.context.clone();
         // The call is inside the future because it may panic before it returns one.
-        let stopping = Call::new(async { self.shared.handler.stopped(context, reason).await });
+        let stopping = Call::new(async {
+            self.shared.handler.stopped(context, reason).await;
+            Ok(())
+        });
         self.report_callback_end("stopped", timeout(self.shared.drain_timeout, stopping).await.ok());
         session.checkpoints.close((!is_lost).then(|| self.last_checkpoint_by(has_failed)));
         session.writing.join_all().await;
@@ -246,20 +249,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Reports a callback that panicked, or that did not end within the drain timeout.
-    fn report_callback_end(&self, callback: &str, outcome: Option<CallOutcome<()>>) {
+    /// Reports a callback of a partition that stops, if it failed, panicked, or did not end within the drain timeout.
+    fn report_callback_end(&self, callback: &str, outcome: Option<CallOutcome<Result<(), HandlerError>>>) {
         let partition = &self.control.partition;
-        let timeout = self.shared.drain_timeout;
-        let error = match outcome {
-            Some(CallOutcome::Returned(())) => return,
-            Some(CallOutcome::Panicked(panic)) => {
-                let error = panic_error(HANDLER, &*panic);
-                telemetry::callback_panicked(partition, callback, &error);
+        let drain_timeout = self.shared.drain_timeout;
+        let error = match outcome.map(|outcome| outcome.into_result(&format!("`{callback}`"))) {
+            Some(Ok(())) => return,
+            Some(Err(error)) => {
+                telemetry::callback_failed(partition, callback, &error);
                 error
             }
             None => {
-                telemetry::callback_timed_out(partition, callback, timeout);
-                timeout_error(&format!("`{callback}`"), "drain", timeout)
+                telemetry::callback_timed_out(partition, callback, drain_timeout);
+                timeout_error(&format!("`{callback}`"), "drain", drain_timeout)
             }
         };
         self.report_failure(&error);

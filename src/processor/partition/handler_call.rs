@@ -91,6 +91,11 @@ impl CallLimit {
         self.liveness.batch_started(&self.partition)
     }
 
+    /// Returns how long one call may take, if that is limited.
+    pub(crate) fn call_timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
+
     /// Waits until the last call has taken as long as it may. Returns that time. Never returns without a call.
     pub(crate) async fn wait_for_expiry(&self) -> Duration {
         let Some(timeout) = self.timeout else { return std::future::pending().await };

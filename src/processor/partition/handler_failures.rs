@@ -23,7 +23,13 @@ struct FailureState {
     /// The sequence numbers and offsets of the events that were moved to the dead letters. They may be redelivered, if
     /// neither a checkpoint nor a position of the application has passed them.
     moved: BTreeMap<i64, String>,
+    /// When an event was last moved that no failure had named.
+    unnamed_moved_at: Option<Instant>,
 }
+
+/// How many moved events are remembered although the checkpoint has passed them, for an application whose own position
+/// is before it.
+const REMEMBERED: usize = 1000;
 
 /// The place at which the partition failed last, and its successive failures there.
 #[derive(Clone, Debug)]
@@ -123,8 +129,27 @@ impl HandlerFailures {
         state.moved.retain(|number, _| Some(*number) > after);
     }
 
-    pub(crate) fn record_move(&self, sequence_number: i64, offset: &str) {
-        lock(&self.0).moved.insert(sequence_number, offset.to_owned());
+    /// Records that an event was moved, at a time when the checkpoint was at `checkpoint`.
+    pub(crate) fn record_move(&self, sequence_number: i64, offset: &str, checkpoint: Option<i64>) {
+        let mut state = lock(&self.0);
+        state.moved.insert(sequence_number, offset.to_owned());
+        while state.moved.len() > REMEMBERED
+            && let Some(first) = state.moved.first_entry().filter(|first| Some(*first.key()) <= checkpoint)
+        {
+            first.remove();
+        }
+    }
+
+    /// Returns how long an event that no failure names must not be moved yet, because another one was moved within this
+    /// time. If it may be moved, records that it is.
+    pub(crate) fn begin_unnamed_move(&self, period: Duration) -> Result<(), Duration> {
+        let mut state = lock(&self.0);
+        let left = state.unnamed_moved_at.map_or(Duration::ZERO, |at| period.saturating_sub(at.elapsed()));
+        if !left.is_zero() {
+            return Err(left);
+        }
+        state.unnamed_moved_at = Some(Instant::now());
+        Ok(())
     }
 
     /// Returns whether this event was moved before.

@@ -117,6 +117,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         PartitionSession {
             context: PartitionContext {
                 group: Arc::clone(group),
+                store: store.clone(),
+                drain_timeout: self.shared.drain_timeout,
                 checkpoints: checkpoints.clone(),
                 control: Arc::clone(&self.control),
                 over: SessionEnd::new(over.subscribe()),

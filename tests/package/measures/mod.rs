@@ -36,7 +36,7 @@ struct Measure {
 }
 
 const MEASURES: &[Measure] = &[
-    Measure { name: "files", at_most: 189.0, of: |code| ratio(code.files, 1) },
+    Measure { name: "files", at_most: 197.0, of: |code| ratio(code.files, 1) },
     Measure { name: "functions with more than 60 lines", at_most: 0.0, of: |code| ratio(longer_than(code, 60), 1) },
     Measure {
         name: "functions per 100 lines",
@@ -48,8 +48,8 @@ const MEASURES: &[Measure] = &[
         at_most: 7.4,
         of: |code| per_1000(code, code.once_helpers().count()),
     },
-    Measure { name: "functions named with one word, %", at_most: 15.7, of: one_word },
-    Measure { name: "functions named with a participle, %", at_most: 1.7, of: participles },
+    Measure { name: "functions named with one word, %", at_most: 15.9, of: one_word },
+    Measure { name: "functions named with a participle, %", at_most: 1.9, of: participles },
     Measure { name: "let (a, b) = (x, y), per 1000 lines", at_most: 0.1, of: |code| per_1000(code, code.tuple_lets) },
     Measure {
         name: "(a, b) = (x, y), per 1000 lines",

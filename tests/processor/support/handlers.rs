@@ -17,8 +17,8 @@ pub struct SlowStop {
 }
 
 impl Handler<MemoryEvent> for SlowStop {
-    async fn started(&self, context: PartitionContext) {
-        self.recorder.started(context).await;
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
+        self.recorder.started(context).await
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
@@ -60,9 +60,10 @@ impl CallRecorder {
 }
 
 impl Handler<MemoryEvent> for CallRecorder {
-    async fn started(&self, _: PartitionContext) {
+    async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
         sleep(self.starting).await;
         self.record("started");
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -112,8 +112,9 @@ impl Handler<ReceivedEventData> for Worker {
         Ok(())
     }
 
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         note(&self.event_log, LogEntryKind::Started(context.partition_id().to_string()));
+        Ok(())
     }
 
     async fn stopped(&self, context: PartitionContext, reason: StopReason) {

@@ -283,13 +283,14 @@ impl Handler<MemoryEvent> for Worker {
         Ok(ledger.begin(start.partition_id(), start.epoch()).map(StartPosition::AfterSequenceNumber))
     }
 
-    async fn started(&self, context: PartitionContext) {
+    async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.host.reporter.started(context.partition_id(), Some(context.epoch()));
         if let (Some(ledger), Some(position)) = (&self.host.ledger, context.started_elsewhere())
             && ledger.move_to(context.partition_id(), context.epoch(), position)
         {
             self.host.reporter.moved(context.partition_id());
         }
+        Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

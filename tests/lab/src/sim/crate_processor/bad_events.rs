@@ -20,7 +20,7 @@ const BATCH: u32 = 100;
 pub(super) fn sink(host: &Arc<Host>) -> impl DeadLetterSink<MemoryEvent> + use<> {
     let reporter = host.reporter.clone();
     move |letter: DeadLetter<MemoryEvent>| {
-        let events = [letter.event];
+        let events = [(*letter.event).clone()];
         reporter.begins(&letter.partition_id, &events).done(&events);
         async { Ok(()) }
     }

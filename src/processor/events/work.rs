@@ -1,0 +1,244 @@
+//! What is done with each event: a call of the handler, and what follows a failure.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::time::{Instant, timeout};
+
+use super::context::EventContext;
+use super::retries::{AfterFailure, Failures, RetryPolicy};
+use super::{EventHandler, EventOrder, KeyOf};
+use crate::error::{Error, ErrorKind, cause_of};
+use crate::processor::context::{PartitionContext, TrackedEvent};
+use crate::processor::dead_letters::{
+    DeadLetter, DeadLetterPolicy, DeadLetterSink, confirm_owner, new_letter, record_dead_letter,
+};
+use crate::processor::handler::UndecodableEvent;
+use crate::processor::handler_errors::{DeadLetterError, EventError, HandlerError, timeout_error};
+use crate::processor::partition::handler_call::{Call, CallOutcome};
+use crate::source::Positioned;
+
+/// What is done with each event. Cheap to clone.
+pub(super) struct EventWork<E, H> {
+    pub(super) handler: Arc<H>,
+    /// At least 1.
+    pub(super) concurrency: usize,
+    pub(super) order: EventOrder<E>,
+    pub(super) retries: RetryPolicy,
+    pub(super) dead_letters: Option<Arc<EventDeadLetters<E>>>,
+    pub(super) event_timeout: Option<Duration>,
+}
+
+/// Derived, it would require that events and handlers can be cloned.
+impl<E, H> Clone for EventWork<E, H> {
+    fn clone(&self) -> Self {
+        Self {
+            handler: Arc::clone(&self.handler),
+            concurrency: self.concurrency,
+            order: self.order.clone(),
+            retries: self.retries.clone(),
+            dead_letters: self.dead_letters.clone(),
+            event_timeout: self.event_timeout,
+        }
+    }
+}
+
+/// Where events go that fail again and again.
+pub(super) struct EventDeadLetters<E> {
+    pub(super) sink: Box<dyn AnySink<E>>,
+    pub(super) policy: DeadLetterPolicy,
+}
+
+/// A [`DeadLetterSink`] of any type.
+pub(super) trait AnySink<E>: Send + Sync {
+    fn store_letter(&self, letter: DeadLetter<E>) -> BoxFuture<'_, Result<(), HandlerError>>;
+    fn store_undecodable(&self, event: UndecodableEvent) -> BoxFuture<'_, Result<(), HandlerError>>;
+}
+
+impl<E: Send + Sync + 'static, K: DeadLetterSink<E>> AnySink<E> for K {
+    fn store_letter(&self, letter: DeadLetter<E>) -> BoxFuture<'_, Result<(), HandlerError>> {
+        Box::pin(DeadLetterSink::store(self, letter))
+    }
+
+    fn store_undecodable(&self, event: UndecodableEvent) -> BoxFuture<'_, Result<(), HandlerError>> {
+        Box::pin(DeadLetterSink::<E>::store_undecodable(self, event))
+    }
+}
+
+impl<E, H> EventWork<E, H> {
+    /// Returns whether events are processed one after the other, as they come.
+    pub(super) fn is_in_order(&self) -> bool {
+        matches!(self.order, EventOrder::Partition)
+    }
+
+    pub(super) fn key_of(&self, event: &E) -> Option<u64> {
+        match &self.order {
+            EventOrder::Partition => Some(0),
+            EventOrder::Key(KeyOf(key)) => Some(key(event)),
+            EventOrder::None => None,
+        }
+    }
+}
+
+/// An event that was delivered and is not finished.
+pub(super) struct OpenEvent<E> {
+    pub(super) event: Arc<E>,
+    /// Holds the checkpoint back, if events are processed concurrently.
+    pub(super) token: Option<TrackedEvent>,
+    attempts: u32,
+    first_failed_at: Option<Instant>,
+    /// The last failure of an event that is to be moved, until the sink has stored it.
+    unstored: Option<Arc<Error>>,
+    sink_failures: u32,
+}
+
+impl<E> OpenEvent<E> {
+    pub(super) fn new(event: E) -> Self {
+        let event = Arc::new(event);
+        Self { event, token: None, attempts: 0, first_failed_at: None, unstored: None, sink_failures: 0 }
+    }
+
+    pub(super) fn new_tracked(event: E, context: &PartitionContext) -> Self
+    where
+        E: Positioned,
+    {
+        let token = context.track(&event);
+        Self { token: Some(token), ..Self::new(event) }
+    }
+
+    /// Counts a failure.
+    fn record_failure(&mut self, error: &Error) -> Failures {
+        let now = Instant::now();
+        let named = cause_of::<EventError>(error);
+        Failures {
+            attempts: self.attempts,
+            failing_for: now - *self.first_failed_at.get_or_insert(now),
+            named: named.is_some(),
+            permanent: named.is_some_and(EventError::is_permanent),
+        }
+    }
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub(super) enum Attempted {
+    /// The event is processed, or stored as a dead letter.
+    Finished,
+    RetryIn(Duration),
+    /// The partition must fail.
+    Failed(Error),
+}
+
+impl<E, H> EventWork<E, H>
+where
+    E: Positioned + Send + Sync + 'static,
+    H: EventHandler<E>,
+{
+    pub(super) async fn attempt_event(&self, open: &mut OpenEvent<E>, context: &PartitionContext) -> Attempted {
+        if let Some(error) = open.unstored.take() {
+            return self.move_event(open, error, context).await;
+        }
+        open.attempts += 1;
+        let event_context = EventContext { partition: context.clone(), attempt: open.attempts };
+        // The call is inside the future because it may panic before it returns one.
+        let call = async { self.handler.handle(Arc::clone(&open.event), event_context).await };
+        match self.call_in_time(call, || format!("attempt {}", open.attempts)).await {
+            Ok(()) => Attempted::Finished,
+            Err(error) => self.after_failure(open, error, context).await,
+        }
+    }
+
+    async fn after_failure(&self, open: &mut OpenEvent<E>, error: Error, context: &PartitionContext) -> Attempted {
+        let failures = open.record_failure(&error);
+        let policy = self.dead_letters.as_ref().map(|dead_letters| &dead_letters.policy);
+        match failures.next_step(&self.retries, policy, context.store.next_random()) {
+            AfterFailure::MoveToDeadLetters => {
+                // In an outage all events fail, so one that the failure does not name shows little.
+                if let Some(policy) = policy.filter(|_| !failures.named)
+                    && let Err(wait) = context.control.failures.begin_unnamed_move(policy.min_failing_time)
+                {
+                    return retry_event(open, error, wait, context);
+                }
+                let error = Arc::new(error);
+                count_failure(&error, context);
+                self.move_event(open, error, context).await
+            }
+            AfterFailure::RetryIn(wait) => retry_event(open, error, wait, context),
+            AfterFailure::FailPartition => Attempted::Failed(error),
+        }
+    }
+
+    /// Waits for a call, at most as long as it may take. A panic is its failure.
+    async fn call_in_time(
+        &self,
+        call: impl Future<Output = Result<(), HandlerError>>,
+        name: impl FnOnce() -> String,
+    ) -> Result<(), Error> {
+        let call = Call::new(call);
+        let outcome = match self.event_timeout {
+            Some(limit) => match timeout(limit, call).await {
+                Ok(outcome) => outcome,
+                Err(_) => return Err(timeout_error(&name(), "event", limit)),
+            },
+            None => call.await,
+        };
+        match outcome {
+            CallOutcome::Returned(Ok(())) => Ok(()),
+            failure => failure.into_result(&name()),
+        }
+    }
+
+    /// Stores an event as a dead letter. A sink that fails is asked again, as often as an event is tried.
+    async fn move_event(&self, open: &mut OpenEvent<E>, error: Arc<Error>, context: &PartitionContext) -> Attempted {
+        let Some(dead_letters) = &self.dead_letters else {
+            return Attempted::Failed(Error::new(ErrorKind::Internal, "internal error: there are no dead letters"));
+        };
+        // The sink has the time of a call.
+        let _working = context.control.call_limit.begin_call();
+        let letter = new_letter(Arc::clone(&open.event), open.attempts, &error, context);
+        let storing = async {
+            confirm_owner(context).await?;
+            dead_letters.sink.store_letter(letter).await
+        };
+        let Err(failure) = self.call_in_time(storing, || "the dead-letter sink".to_owned()).await else {
+            record_dead_letter(&*open.event, open.attempts, &error, context);
+            return Attempted::Finished;
+        };
+        let failure = Error::new(ErrorKind::Handler, "the event stays where it is")
+            .with_source(DeadLetterError::new(open.event.sequence_number(), failure));
+        open.unstored = Some(error);
+        open.sink_failures += 1;
+        if open.sink_failures >= self.retries.max_attempts {
+            return Attempted::Failed(failure);
+        }
+        retry_event(open, failure, self.retries.wait_after(open.sink_failures, context.store.next_random()), context)
+    }
+}
+
+/// Lets an event be tried again, unless the partition is stopping: then its next owner does.
+fn retry_event<E: Positioned>(
+    open: &OpenEvent<E>,
+    error: Error,
+    wait: Duration,
+    context: &PartitionContext,
+) -> Attempted {
+    if context.is_stopping() {
+        return Attempted::Failed(error);
+    }
+    context.store.telemetry().event_failed(
+        context.partition_id(),
+        open.event.sequence_number(),
+        open.attempts,
+        &error,
+        wait,
+    );
+    count_failure(&Arc::new(error), context);
+    Attempted::RetryIn(wait)
+}
+
+/// Counts a failure that does not fail the partition. Others are counted with that.
+fn count_failure(error: &Arc<Error>, context: &PartitionContext) {
+    context.control.metrics.count_handler_failure();
+    context.control.progress.record_failure(error);
+}
