@@ -46,7 +46,7 @@ pub trait DeadLetterSink<E>: Send + Sync + 'static {
     /// # Errors
     ///
     /// Return an error if the event was not stored. Then the partition fails, as after an error of the handler, and the
-    /// event is redelivered.
+    /// event is redelivered; with [`each_event`](crate::processor::each_event) after some more calls.
     fn store(&self, letter: DeadLetter<E>) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Stores what is known of an event that the source cannot decode: where it is, and the error. Returns once it is

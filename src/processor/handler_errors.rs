@@ -47,7 +47,8 @@ impl EventError {
     }
 
     /// Creates an error that names the event, and says that no further attempt can succeed, for example because the
-    /// event has an unknown format. With dead letters, the event is moved at its next delivery.
+    /// event has an unknown format. With dead letters, the event is moved at its next delivery, or at once by
+    /// [`each_event`](crate::processor::each_event).
     pub fn permanent(event: &impl Positioned, error: impl Into<HandlerError>) -> Self {
         Self { permanent: true, ..Self::new(event, error) }
     }

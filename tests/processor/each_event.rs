@@ -11,7 +11,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::{
     DeadLetterPolicy, EachEvent, EventContext, EventError, EventHandler, EventOrder, HandlerError, OnFailure,
-    PartitionContext, PartitionState, RetryPolicy, StopReason, each_event,
+    PartitionContext, PartitionState, PartitionStatus, RetryPolicy, StopReason, each_event,
 };
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use rand::rngs::StdRng;
@@ -330,8 +330,10 @@ async fn an_outage_moves_one_event_in_each_period() {
     sleep(170 * SECOND).await;
     assert_eq!(sink.numbers().len(), 3);
     script.down.store(false, Ordering::Relaxed);
+    let recovered = Instant::now();
     wait_for_checkpoint(&world, 49).await;
     assert_eq!(script.processed().len(), 47);
+    assert!(recovered.elapsed() < 20 * SECOND, "no event waits for the next period: {:?}", recovered.elapsed());
 }
 
 /// Neither the time between two attempts nor the events before it count for the limit of an attempt.
@@ -362,7 +364,8 @@ async fn a_moved_event_is_not_moved_again() {
     script.wait_until_processed([2]).await;
     assert_eq!((sink.numbers(), world.checkpoint().await), (vec![1], Some(-1)), "event 0 is open");
     sink.set(SinkState::Down);
-    wait_for("the partition fails", || script.partition_steps().len() >= 3).await;
+    let starts = || script.partition_steps().iter().filter(|step| *step == "started").count();
+    wait_for("the partition starts again", || starts() == 2).await;
     sink.set(SinkState::Up);
     wait_for_checkpoint(&world, 2).await;
     assert_eq!(sink.numbers().into_iter().filter(|number| *number == 1).count(), 1);
@@ -406,8 +409,19 @@ async fn a_stop_repeats_nothing() {
     let waits = RetryPolicy::default().with_first_wait(600 * SECOND).with_longest_wait(600 * SECOND);
     let (world, script, instance) = start(&events, |settings| by_key(settings).with_retries(waits)).await;
     script.wait_until_processed([3]).await;
+    let began = Instant::now();
     assert!(!instance.shut_down().await.unwrap().is_clean(), "event 2 fails, so event 3 comes again");
     assert_eq!((script.events(Step::Processed), world.checkpoint().await), (vec![3, 0, 1], Some(1)));
+    assert!(began.elapsed() < 10 * SECOND, "nothing is waited for: {:?}", began.elapsed());
+
+    let waits = RetryPolicy::default().with_first_wait(600 * SECOND).with_longest_wait(600 * SECOND);
+    let events = ["red 1000", "red fails 2", "red 1000", "blue fails 2", "blue 0", "green 0"];
+    let (world, script, instance) = start(&events, |settings| by_key(settings).with_retries(waits)).await;
+    script.wait_until_processed([0, 5]).await;
+    let began = Instant::now();
+    assert!(!instance.shut_down().await.unwrap().is_clean());
+    assert!(began.elapsed() < 10 * SECOND, "events behind a failed one are not waited for: {:?}", began.elapsed());
+    assert_eq!(world.checkpoint().await, Some(0));
 
     let events = ["red 1000", "red 1000", "red 1000", "blue 0", "red 1000"];
     let (world, script, instance) = start(&events, by_key).await;
@@ -476,12 +490,25 @@ async fn the_status_counts_what_waits() {
     let waits = RetryPolicy::default().with_first_wait(600 * SECOND).with_longest_wait(600 * SECOND);
     let events = ["red fails 1", "red 0", "blue hangs", "blue 0", "blue 0", "green hangs"];
     let (_world, _script, instance) = start(&events, |settings| by_key(settings).with_retries(waits)).await;
-    let status = instance.wait_for_status("all delivered", |status| status.in_flight == 6).await;
+    let retrying = |status: &PartitionStatus| status.events.is_some_and(|events| events.retrying == 1);
+    let status = instance.wait_for_status("a retry", |status| status.in_flight == 6 && retrying(status)).await;
     let counts = status.events.unwrap();
-    assert_eq!((counts.running, counts.waiting, counts.retrying), (2, 3, 1));
+    assert_eq!((counts.running, counts.waiting), (2, 3));
     let (_world, _script, instance) = start(&events[2..], |settings| settings).await;
     let status = instance.wait_for_status("handling", |status| status.state == PartitionState::Handling).await;
     assert_eq!(status.events, None, "a batch at a time");
+}
+
+/// A failed event lets no other one begin: they are delivered again after it.
+#[tokio::test(start_paused = true)]
+async fn nothing_begins_after_an_event_has_failed() {
+    let (_world, script, _instance) = start(&["red bad", "blue 0", "green 0"], |settings| {
+        let settings = settings.with_concurrency(1).with_order(EventOrder::None);
+        settings.with_retries(RetryPolicy::without_retries())
+    })
+    .await;
+    wait_for("the partition fails", || script.partition_steps().len() >= 3).await;
+    assert_eq!(script.events(Step::Begun).iter().filter(|number| **number > 0).count(), 0, "{:?}", script.steps());
 }
 
 /// One key with most of the events does not make the instance take more and more of them into memory.

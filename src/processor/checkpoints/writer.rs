@@ -21,7 +21,7 @@ use crate::processor::monitoring::ErrorSummary;
 use crate::processor::monitoring::spans::BatchSpans;
 use crate::processor::policies::CheckpointPolicy;
 use crate::store::{Adoption, CheckpointOutcome, GroupStore};
-use crate::telemetry::{PartitionMetrics, span_failed};
+use crate::telemetry::{Causes, PartitionMetrics, span_failed};
 
 /// The shortest first wait before the task repeats a write that failed.
 const SHORTEST_FIRST_RETRY: Duration = Duration::from_secs(1);
@@ -51,6 +51,8 @@ pub(crate) struct CheckpointWriter {
     spans: BatchSpans,
     shared: Arc<CheckpointState>,
     commands: mpsc::UnboundedReceiver<WriterCommand>,
+    /// A command that was received, and comes next.
+    held_command: Option<WriterCommand>,
     /// After a failed write, the time before which the policy starts no other write.
     not_before: Option<Instant>,
     backoff: CountingBackoff,
@@ -72,8 +74,18 @@ impl CheckpointWriter {
         // receive more requests, unless the policy writes rarely.
         let first_wait = policy.interval.unwrap_or_default().clamp(SHORTEST_FIRST_RETRY, LONGEST_FIRST_RETRY);
         let backoff = CountingBackoff::new(first_wait, first_wait.max(store.lease_durations().own / 2));
-        let writer =
-            Self { store, adoption, policy, metrics, spans, shared, commands: receiver, not_before: None, backoff };
+        let writer = Self {
+            store,
+            adoption,
+            policy,
+            metrics,
+            spans,
+            shared,
+            commands: receiver,
+            held_command: None,
+            not_before: None,
+            backoff,
+        };
         (writer, requester)
     }
 
@@ -85,14 +97,13 @@ impl CheckpointWriter {
                 biased;
                 // First, so that no number of commands keeps a position from being written.
                 () = wait_until(due) => None,
-                command = self.commands.recv() => match command {
+                command = next_command(&mut self.held_command, &mut self.commands) => match command {
                     Some(WriterCommand::Flush(reply)) => Some(reply),
                     Some(WriterCommand::ConfirmOwner(reply)) => {
-                        let outcome = self.confirm_owner().await;
-                        if let Some(ended) = self.report_outcome(outcome, Some(reply)) {
+                        if let Some(ended) = self.confirm_to_all(reply).await {
                             return ended;
                         }
-                        due = due.or_else(|| self.next_due());
+                        due = if self.may_write_now() { Some(Instant::now()) } else { due.or_else(|| self.next_due()) };
                         continue;
                     }
                     Some(WriterCommand::RecordHub { created_at, reply }) => {
@@ -104,8 +115,7 @@ impl CheckpointWriter {
                     None => return WritingEnd::Closed,
                 },
                 () = self.shared.advanced.notified() => {
-                    let enough = self.shared.with_pending(|pending| self.shared.has_enough(pending));
-                    if !enough || self.not_before.is_some_and(|not_before| Instant::now() < not_before) {
+                    if !self.may_write_now() {
                         due = due.or_else(|| self.next_due());
                         continue;
                     }
@@ -119,6 +129,33 @@ impl CheckpointWriter {
                 return ended;
             }
         }
+    }
+
+    /// Returns whether enough events have passed for the policy, and no failed write must be waited for.
+    fn may_write_now(&self) -> bool {
+        let enough = self.shared.with_pending(|pending| self.shared.has_enough(pending));
+        enough && self.not_before.is_none_or(|not_before| Instant::now() >= not_before)
+    }
+
+    /// Answers this caller, and all that ask for the same right behind it, with one request; none if nobody waits any
+    /// more. Returns why the task ends, if it does.
+    async fn confirm_to_all(&mut self, reply: oneshot::Sender<Result<()>>) -> Option<WritingEnd> {
+        let mut replies = vec![reply];
+        while let Ok(command) = self.commands.try_recv() {
+            match command {
+                WriterCommand::ConfirmOwner(reply) => replies.push(reply),
+                other => {
+                    self.held_command = Some(other);
+                    break;
+                }
+            }
+        }
+        replies.retain(|reply| !reply.is_closed());
+        if replies.is_empty() {
+            return None;
+        }
+        let outcome = self.confirm_owner().await;
+        self.report_outcome(outcome, replies)
     }
 
     async fn write_last_checkpoint(mut self, last_by: Option<Instant>) -> WritingEnd {
@@ -198,17 +235,16 @@ impl CheckpointWriter {
         self.store.replace_checkpoint(&mut self.adoption, &Position::new(number, offset.unwrap_or_default())).await
     }
 
-    /// Reports the outcome to the caller, if there is one, and returns why the task ends, if it does. A caller that
+    /// Reports the outcome to the callers, if there are any, and returns why the task ends, if it does. A caller that
     /// learns that the partition is lost can rely on [`is_fenced`](CheckpointRequester::is_fenced): it may be a
     /// handler, whose error would otherwise count as its own failure.
     fn report_outcome(
         &self,
         outcome: Result<CheckpointOutcome>,
-        reply: Option<oneshot::Sender<Result<()>>>,
+        replies: impl IntoIterator<Item = oneshot::Sender<Result<()>>>,
     ) -> Option<WritingEnd> {
         let ended = end_after(&outcome);
         self.shared.with_pending(|pending| pending.fenced = ended.is_some());
-        let Some(reply) = reply else { return ended };
         let result = outcome.and_then(|outcome| match outcome {
             CheckpointOutcome::Written | CheckpointOutcome::Superseded => Ok(()),
             CheckpointOutcome::Fenced { by } => Err(Error::new(
@@ -220,9 +256,30 @@ impl CheckpointWriter {
                 ),
             )),
         });
-        // An error means that the caller no longer waits.
-        let _ = reply.send(result);
+        let mut replies: Vec<_> = replies.into_iter().collect();
+        let last = replies.pop();
+        // An error of `send` means that the caller no longer waits.
+        for reply in replies {
+            let _ = reply.send(match &result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(Error::new(error.kind(), Causes(error).to_string())),
+            });
+        }
+        if let Some(last) = last {
+            let _ = last.send(result);
+        }
         ended
+    }
+}
+
+/// Waits for the next command. Cancel-safe.
+async fn next_command(
+    held: &mut Option<WriterCommand>,
+    commands: &mut mpsc::UnboundedReceiver<WriterCommand>,
+) -> Option<WriterCommand> {
+    match held.take() {
+        Some(command) => Some(command),
+        None => commands.recv().await,
     }
 }
 

@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use super::EventHandler;
 use super::queue::{EventQueue, Queued};
 use super::work::{Attempted, EventWork, OpenEvent};
+use crate::clock::wait_until;
 use crate::processor::context::PartitionContext;
 use crate::processor::handler_errors::EventError;
 use crate::processor::monitoring::EventCounts;
@@ -64,8 +65,11 @@ impl<E: Positioned + Send + Sync + 'static> EventSession<E> {
         Arc::clone(&self.events)
     }
 
-    /// Waits until the events that run are finished, at most this long, and then until the others have ended early.
+    /// Lets no other event begin, waits until those that run are finished, at most this long, and then until the rest
+    /// have ended early.
     pub(super) async fn finish_running(mut self, limit: Duration) {
+        let dropped = lock(&self.events.queue).drain_all_but(|_| false);
+        drop(dropped);
         // A panic of the task has ended it, too.
         if timeout(limit, self.running.join_next()).await.is_err() {
             self.events.overdue.notify_one();
@@ -107,21 +111,21 @@ impl<E: Positioned> OpenEvents<E> {
 
     fn record_end(&self, ended: Result<Ended<E>, JoinError>) {
         let mut queue = lock(&self.queue);
-        let rejected = match ended {
+        let dropped = match ended {
             Ok(Ended::Finished { key }) => {
                 queue.finish_event(key);
-                None
+                Vec::new()
             }
-            Ok(Ended::RetryIn(wait, failed)) => queue.retry_at(Instant::now() + wait, failed),
+            Ok(Ended::RetryIn(wait, failed)) if !queue.is_draining() => {
+                queue.retry_at(Instant::now() + wait, failed);
+                Vec::new()
+            }
             // Later events of the key must not be processed before the event is delivered again. They are dropped when
             // the partition stops, because until then they would count as dropped by mistake.
-            Ok(Ended::Failed) | Err(_) => {
-                queue.halt();
-                None
-            }
+            _ => queue.fail_event(),
         };
         drop(queue);
-        drop(rejected);
+        drop(dropped);
     }
 
     /// The partition is stopping. Events before one that has begun are still processed, because the checkpoint waits
@@ -131,8 +135,10 @@ impl<E: Positioned> OpenEvents<E> {
             Some((reason, _)) => matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced),
             None => true,
         };
-        let last_begun = last_begun.filter(|_| !is_lost);
-        let dropped = lock(&self.queue).drain_all_but(|open| open.event.sequence_number() < last_begun);
+        let dropped = lock(&self.queue).drain_all_but(|open| {
+            let number = open.event.sequence_number();
+            !is_lost && number.is_some() && number < last_begun
+        });
         drop(dropped);
     }
 }
@@ -173,14 +179,6 @@ where
             () = events.added.notified() => {}
             () = wait_until(next_retry) => {}
         }
-    }
-}
-
-/// Waits forever without a time.
-async fn wait_until(time: Option<Instant>) {
-    match time {
-        Some(time) => sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -82,8 +82,8 @@ impl<E, H> fmt::Debug for EachEvent<E, H> {
 }
 
 impl<E, H> EachEvent<E, H> {
-    /// Sets how many events of one partition are processed at once. Default 1; 0 counts as 1. Above 1 it has an effect only with
-    /// another [order](Self::with_order) than that of the partition.
+    /// Sets how many events of one partition are processed at once. Default 1; 0 counts as 1. Above 1 it has an effect
+    /// only with another [order](Self::with_order) than that of the partition.
     ///
     /// Each event then has a task of its own, so that events are also processed in parallel if the runtime has several
     /// threads.
@@ -123,8 +123,8 @@ impl<E, H> EachEvent<E, H> {
         self
     }
 
-    /// Sets how long one attempt may take, and one call of the sink of dead letters. A call that takes longer is
-    /// dropped, which counts as a failure. Default: no limit.
+    /// Sets how long one attempt may take, and one call of [`DeadLetterSink::store`]. A call that takes longer is dropped,
+    /// which counts as a failure. Default: no limit.
     ///
     /// The [handler timeout](crate::processor::ProcessorConfig::handler_timeout) limits an attempt only in the [order of
     /// the partition](EventOrder::Partition).

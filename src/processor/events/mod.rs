@@ -9,8 +9,8 @@
 //!   is tried again. Between two starts of a partition, later events may come again after earlier ones.
 //! - A retry or a dead letter restarts nothing. Events of other keys go on.
 //! - Once the partition is to stop, an event begins only if a later one has begun, because the checkpoint waits for it.
-//!   Events have the drain timeout to finish; after a loss or a failure of the partition, half of it. The next owner gets
-//!   the others.
+//!   These have the drain timeout to finish, and those that still run then half of it more; after a loss or a failure of
+//!   the partition, only that half. The next owner gets the others.
 
 mod concurrent;
 mod context;

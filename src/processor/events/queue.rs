@@ -94,15 +94,20 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Records that a running event is tried again at this time. Until then it keeps its key, but not its place.
-    /// Returns it if the queue accepts no more.
-    pub(super) fn retry_at(&mut self, at: Instant, failed: Queued<T>) -> Option<Queued<T>> {
+    /// Records that a running event is tried again at this time. Until then it keeps its key, but not its place. Not to
+    /// be called once the queue [drains](Self::is_draining).
+    pub(super) fn retry_at(&mut self, at: Instant, failed: Queued<T>) {
         self.running -= 1;
-        if self.is_draining {
-            return Some(failed);
-        }
         self.failures += 1;
-        self.retries.insert((at, self.failures), failed)
+        self.retries.insert((at, self.failures), failed);
+    }
+
+    /// Records that a running event has failed for good: no other event begins. Once the queue drains, returns all that
+    /// it has, because nothing could process them.
+    pub(super) fn fail_event(&mut self) -> Vec<T> {
+        self.running -= 1;
+        self.places = 0;
+        if self.is_draining { self.drain_all_but(|_| false) } else { Vec::new() }
     }
 
     /// Returns when the next event is tried again, if there is a place for it.
@@ -110,14 +115,17 @@ impl<T> EventQueue<T> {
         self.retries.first_key_value().map(|((at, _), _)| *at).filter(|_| self.running < self.places)
     }
 
-    /// Lets no further event begin.
-    pub(super) fn halt(&mut self) {
-        self.places = 0;
+    /// Returns whether the queue accepts no more events.
+    pub(super) fn is_draining(&self) -> bool {
+        self.is_draining
     }
 
-    /// Accepts no more events, and keeps only some of those that do not run. Those of them that wait for their next
-    /// attempt need not wait longer. Returns the others. If an event is not kept, no later one of its key may be.
+    /// Accepts no more events, and keeps only some of those that do not run; none if an event has failed for good. Those
+    /// of them that wait for their next attempt need not wait longer. Returns the others. If an event is not kept, no
+    /// later one of its key may be.
     pub(super) fn drain_all_but(&mut self, is_kept: impl Fn(&T) -> bool) -> Vec<T> {
+        let has_failed = self.places == 0;
+        let is_kept = |item: &T| !has_failed && is_kept(item);
         self.is_draining = true;
         let retries = std::mem::take(&mut self.retries).into_values();
         let (kept, dropped): (Vec<_>, Vec<_>) =
@@ -220,13 +228,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_halted_queue_begins_nothing_and_keeps_all() {
+    async fn a_failure_lets_nothing_begin() {
         let now = Instant::now();
         let mut queue = EventQueue::new(1);
         (0..3).for_each(|item| assert_eq!(queue.add_event(Some(0), item), None));
-        queue.halt();
+        assert_eq!(begin_all(&mut queue, now), [0]);
+        assert_eq!(queue.fail_event(), [0i64; 0]);
         assert_eq!(begin_all(&mut queue, now), [0i64; 0]);
-        assert_eq!(queue.count_events().waiting, 3);
+        assert_eq!(queue.count_events(), EventCounts { running: 0, waiting: 2, retrying: 0 });
+        assert_eq!(queue.drain_all_but(|_| true), [1, 2], "none is kept after a failure");
+    }
+
+    /// Otherwise a stop would wait for events that nothing processes.
+    #[tokio::test]
+    async fn a_failure_in_a_drain_keeps_nothing() {
+        let now = Instant::now();
+        let mut queue = EventQueue::new(1);
+        (0..3).for_each(|item| assert_eq!(queue.add_event(Some(0), item), None));
+        assert_eq!(begin_all(&mut queue, now), [0]);
+        assert_eq!(queue.drain_all_but(|_| true), [0i64; 0]);
+        assert_eq!(queue.fail_event(), [1, 2]);
+        assert_eq!(queue.count_events(), EventCounts::default());
     }
 
     #[tokio::test]
@@ -303,9 +325,7 @@ mod tests {
                                 queue.finish_event(ended.key);
                                 finished.push((ended.key, ended.item));
                             }
-                            End::Failed => {
-                                prop_assert_eq!(queue.retry_at(now + Duration::from_millis(20), ended), None);
-                            }
+                            End::Failed => queue.retry_at(now + Duration::from_millis(20), ended),
                         }
                     }
                     Happened::Ended { .. } => now += Duration::from_millis(20),

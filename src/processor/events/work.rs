@@ -144,7 +144,12 @@ where
         // The call is inside the future because it may panic before it returns one.
         let call = async { self.handler.handle(Arc::clone(&open.event), event_context).await };
         match self.call_in_time(call, || format!("attempt {}", open.attempts)).await {
-            Ok(()) => Attempted::Finished,
+            Ok(()) => {
+                if open.attempts > 1 {
+                    context.control.progress.forget_failure();
+                }
+                Attempted::Finished
+            }
             Err(error) => self.after_failure(open, error, context).await,
         }
     }
@@ -158,7 +163,9 @@ where
                 if let Some(policy) = policy.filter(|_| !failures.named)
                     && let Err(wait) = context.control.failures.begin_unnamed_move(policy.min_failing_time)
                 {
-                    return retry_event(open, error, wait, context);
+                    // The handler may recover before that.
+                    let usual = self.retries.wait_after(failures.attempts, context.store.next_random());
+                    return retry_event(open, error, wait.min(usual), context);
                 }
                 let error = Arc::new(error);
                 count_failure(&error, context);
@@ -189,22 +196,9 @@ where
         }
     }
 
-    /// Stores an event as a dead letter. A sink that fails is asked again, as often as an event is tried.
+    /// Moves an event to the dead letters. A sink that fails is asked again, as often as an event is tried.
     async fn move_event(&self, open: &mut OpenEvent<E>, error: Arc<Error>, context: &PartitionContext) -> Attempted {
-        let Some(dead_letters) = &self.dead_letters else {
-            return Attempted::Failed(Error::new(ErrorKind::Internal, "internal error: there are no dead letters"));
-        };
-        // The sink has the time of a call.
-        let _working = context.control.call_limit.begin_call();
-        let letter = new_letter(Arc::clone(&open.event), open.attempts, &error, context);
-        let storing = async {
-            confirm_owner(context).await?;
-            dead_letters.sink.store_letter(letter).await
-        };
-        let Err(failure) = self.call_in_time(storing, || "the dead-letter sink".to_owned()).await else {
-            record_dead_letter(&*open.event, open.attempts, &error, context);
-            return Attempted::Finished;
-        };
+        let Err(failure) = self.store_letter(open, &error, context).await else { return Attempted::Finished };
         let failure = Error::new(ErrorKind::Handler, "the event stays where it is")
             .with_source(DeadLetterError::new(open.event.sequence_number(), failure));
         open.unstored = Some(error);
@@ -213,6 +207,26 @@ where
             return Attempted::Failed(failure);
         }
         retry_event(open, failure, self.retries.wait_after(open.sink_failures, context.store.next_random()), context)
+    }
+
+    async fn store_letter(
+        &self,
+        open: &OpenEvent<E>,
+        error: &Arc<Error>,
+        context: &PartitionContext,
+    ) -> Result<(), Error> {
+        let Some(dead_letters) = &self.dead_letters else {
+            return Err(Error::new(ErrorKind::Internal, "internal error: there are no dead letters"));
+        };
+        // The sink has the time of a call.
+        let _working = context.control.call_limit.begin_call();
+        confirm_owner(context).await?;
+        let storing =
+            dead_letters.sink.store_letter(new_letter(Arc::clone(&open.event), open.attempts, error, context));
+        self.call_in_time(storing, || "the dead-letter sink".to_owned()).await?;
+        record_dead_letter(&*open.event, open.attempts, error, context);
+        context.control.progress.forget_failure();
+        Ok(())
     }
 }
 

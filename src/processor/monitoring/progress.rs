@@ -238,6 +238,11 @@ impl PartitionProgress {
         });
     }
 
+    /// Records that what failed last has succeeded.
+    pub(crate) fn forget_failure(&self) {
+        self.change_state(|state| state.last_error.take());
+    }
+
     pub(crate) fn record_lag_check(&self, properties: PartitionProperties) {
         let mut state = self.lock_state();
         let now = Instant::now();

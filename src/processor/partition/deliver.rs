@@ -71,7 +71,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let gathered = tokio::select! {
             biased;
             reason = self.wait_for_stop_or_fence(writing) => return Err(StepOutcome::Stop(reason)),
-            error = checkpoints.wait_for_failure() => return Err(StepOutcome::HandlerFailed(error)),
+            error = checkpoints.wait_for_failure() => {
+                // The writing task ends right after it was fenced. Then the partition is lost, with any error.
+                return Err(if checkpoints.is_fenced() {
+                    StepOutcome::Stop(self.wait_for_stop_or_fence(writing).await)
+                } else {
+                    StepOutcome::HandlerFailed(error)
+                });
+            }
             error = self.shared.hub_creation.wait_for_recreation(*hub_created_at) => return Err(error.into()),
             gathered = self.gather_new_events(receiver, checkpoints, continuity) => gathered,
         };
