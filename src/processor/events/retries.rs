@@ -103,9 +103,11 @@ impl Failures {
         if policy.is_met(self.attempts, self.failing_for, self.permanent) {
             return AfterFailure::MoveToDeadLetters;
         }
+        if self.attempts < policy.max_attempts {
+            return AfterFailure::RetryIn(wait);
+        }
         // The event is moved as soon as the policy allows it.
-        let left = policy.min_failing_time.saturating_sub(self.failing_for);
-        AfterFailure::RetryIn(if self.attempts >= policy.max_attempts { wait.min(left) } else { wait })
+        AfterFailure::RetryIn(wait.min(policy.min_failing_time.saturating_sub(self.failing_for)))
     }
 }
 

@@ -221,8 +221,9 @@ where
         // The sink has the time of a call.
         let _working = context.control.call_limit.begin_call();
         confirm_owner(context).await?;
-        let storing =
-            dead_letters.sink.store_letter(new_letter(Arc::clone(&open.event), open.attempts, error, context));
+        let letter = new_letter(Arc::clone(&open.event), open.attempts, error, context);
+        // The call is inside the future because it may panic before it returns one.
+        let storing = async { dead_letters.sink.store_letter(letter).await };
         self.call_in_time(storing, || "the dead-letter sink".to_owned()).await?;
         record_dead_letter(&*open.event, open.attempts, error, context);
         context.control.progress.forget_failure();
