@@ -97,3 +97,18 @@ pub(super) struct OperationGuard<'a> {
     pub(super) _alone: OwnedMutexGuard<()>,
     pub(super) _permit: Option<SemaphorePermit<'a>>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Such a lease was lost, although its holder may not know that yet.
+    #[test]
+    fn an_earlier_epoch_renews_and_releases_nothing() {
+        let known = KnownPartition::default();
+        assert!(!known.has_won_after(6), "nothing is known");
+        known.record_won_epoch(7);
+        known.record_won_epoch(5);
+        assert_eq!([6, 7, 8].map(|epoch| known.has_won_after(epoch)), [true, false, false]);
+    }
+}

@@ -194,13 +194,13 @@ pub const MUTANTS: &[Mutant] = &[
         name: "dead-letter-before-storing",
         fault: "a checkpoint passes a dead letter before it is stored",
         file: "src/processor/dead_letters.rs",
-        find: "        let position = event.position();
-        let control = &context.control;",
-        replace: "        let position = event.position();
-        let control = &context.control;
-        if MUTANT && let Some(position) = &position {
+        find: "        let event = Arc::new(event);
+        let letter = new_letter(",
+        replace: "        let event = Arc::new(event);
+        if MUTANT && let Some(position) = event.position() {
             context.checkpoints.pass_over(position.sequence_number, &position.offset);
-        }",
+        }
+        let letter = new_letter(",
     },
     Mutant {
         name: "dead-letter-of-another",
@@ -219,5 +219,33 @@ pub const MUTANTS: &[Mutant] = &[
             self.finish_in_flight(",
         replace: "        if !MUTANT && !is_lost && !has_failed {
             self.finish_in_flight(",
+    },
+    Mutant {
+        name: "keys-at-once",
+        fault: "events of one key are processed at the same time",
+        file: "src/processor/events/queue.rs",
+        find: "Some(busy) if self.busy.contains_key(&busy) =>",
+        replace: "Some(busy) if !MUTANT && self.busy.contains_key(&busy) =>",
+    },
+    Mutant {
+        name: "begins-after-failure",
+        fault: "later events begin after one has failed for good",
+        file: "src/processor/events/queue.rs",
+        find: "        self.places = 0;",
+        replace: "        self.places *= usize::from(MUTANT);",
+    },
+    Mutant {
+        name: "drops-at-stop",
+        fault: "a stop leaves events for which the checkpoint waits",
+        file: "src/processor/events/concurrent.rs",
+        find: "            !is_lost && number.is_some()",
+        replace: "            !MUTANT && !is_lost && number.is_some()",
+    },
+    Mutant {
+        name: "outage-moves-all",
+        fault: "an outage moves all events to the dead letters",
+        file: "src/processor/partition/handler_failures.rs",
+        find: "        if !left.is_zero() {",
+        replace: "        if !MUTANT && !left.is_zero() {",
     },
 ];
