@@ -3,7 +3,6 @@
 //! A token is one [`TrackedEvent`](crate::processor::TrackedEvent). Only the greatest position counts, and the
 //! [`Tracker`] determines which position may be written.
 
-use std::iter;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -117,14 +116,14 @@ impl PendingCheckpoint {
     fn advance_position<'a>(&mut self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) -> bool {
         let Self { tracker, requested, .. } = self;
         let mut has_advanced = false;
-        for Reached { sequence_number, offset } in
-            step(tracker).into_iter().chain(iter::from_fn(|| tracker.next_passed()))
-        {
+        let mut next = step(tracker).or_else(|| tracker.next_passed());
+        while let Some(Reached { sequence_number, offset }) = next {
             let requested = requested.get_or_insert_with(|| Position::new(sequence_number, ""));
             requested.sequence_number = sequence_number;
             requested.offset.clear();
             requested.offset.push_str(&offset);
             has_advanced = true;
+            next = tracker.next_passed();
         }
         has_advanced
     }
