@@ -13,6 +13,7 @@ use eventhubs_checkpoint::processor::{
     DeadLetterPolicy, EachEvent, EventContext, EventError, EventHandler, EventOrder, HandlerError, OnFailure,
     PartitionContext, PartitionState, PartitionStatus, RetryPolicy, StopReason, each_event,
 };
+use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -509,6 +510,25 @@ async fn nothing_begins_after_an_event_has_failed() {
     .await;
     wait_for("the partition fails", || script.partition_steps().len() >= 3).await;
     assert_eq!(script.events(Step::Begun).iter().filter(|number| **number > 0).count(), 0, "{:?}", script.steps());
+}
+
+/// Each dead letter asks who owns the partition. These reads take long, and there are always some waiting.
+#[tokio::test(start_paused = true)]
+async fn dead_letters_do_not_hold_up_checkpoints() {
+    let sink = Sink::default();
+    let world = World::new(1);
+    (0..400).for_each(|_| {
+        world.hub.publish(0, "red broken");
+    });
+    let (_script, _instance) = start_on(&world, "a", |settings| {
+        let settings = settings.with_concurrency(8).with_order(EventOrder::None);
+        settings.with_dead_letters(sink.clone(), quick())
+    })
+    .await;
+    world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Latency(2 * SECOND)));
+    wait_for("some dead letters", || sink.numbers().len() >= 40).await;
+    assert!(sink.numbers().len() < 400, "there are more to come");
+    assert!(world.checkpoint().await >= Some(8), "{:?}", world.checkpoint().await);
 }
 
 /// One key with most of the events does not make the instance take more and more of them into memory.

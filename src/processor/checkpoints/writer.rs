@@ -137,8 +137,8 @@ impl CheckpointWriter {
         enough && self.not_before.is_none_or(|not_before| Instant::now() >= not_before)
     }
 
-    /// Answers this caller, and all that ask for the same right behind it, with one request; none if nobody waits any
-    /// more. Returns why the task ends, if it does.
+    /// Answers this caller and the callers queued directly after it with one request. Sends no request if all of them
+    /// have given up. Returns why the task ends, if it does.
     async fn confirm_to_all(&mut self, reply: oneshot::Sender<Result<()>>) -> Option<WritingEnd> {
         let mut replies = vec![reply];
         while let Ok(command) = self.commands.try_recv() {

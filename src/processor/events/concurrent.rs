@@ -149,6 +149,7 @@ where
     E: Positioned + Send + Sync + 'static,
     H: EventHandler<E>,
 {
+    let context = Arc::new(context);
     let mut running = JoinSet::new();
     let mut last_begun = None;
     let mut stopping = std::pin::pin!(context.stopping());
@@ -160,7 +161,7 @@ where
         }
         while let Some(queued) = events.begin_next() {
             last_begun = last_begun.max(queued.item.event.sequence_number());
-            running.spawn(process_event(queued, Arc::clone(&work), context.clone()).in_current_span());
+            running.spawn(process_event(queued, Arc::clone(&work), Arc::clone(&context)).in_current_span());
         }
         if is_stopping && running.is_empty() {
             return;
@@ -190,7 +191,7 @@ fn task_error(error: &JoinError) -> String {
 async fn process_event<E, H>(
     mut queued: Queued<OpenEvent<E>>,
     work: Arc<EventWork<E, H>>,
-    context: PartitionContext,
+    context: Arc<PartitionContext>,
 ) -> Ended<E>
 where
     E: Positioned + Send + Sync + 'static,

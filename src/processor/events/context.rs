@@ -11,7 +11,8 @@ use crate::processor::context::PartitionContext;
 /// It has no checkpoints: the processor requests them when events are processed.
 #[derive(Clone, Debug)]
 pub struct EventContext {
-    pub(super) partition: PartitionContext,
+    /// Shared by the events of a batch: a reference is cheaper to copy for each of them.
+    pub(super) partition: Arc<PartitionContext>,
     pub(super) attempt: u32,
 }
 

@@ -82,8 +82,8 @@ impl<E, H> fmt::Debug for EachEvent<E, H> {
 }
 
 impl<E, H> EachEvent<E, H> {
-    /// Sets how many events of one partition are processed at once. Default 1; 0 counts as 1. Above 1 it has an effect
-    /// only with another [order](Self::with_order) than that of the partition.
+    /// Sets how many events of one partition are processed at once. Default 1; 0 counts as 1. In the [order of the
+    /// partition](EventOrder::Partition), which is the default, events are processed one at a time in any case.
     ///
     /// Each event then has a task of its own, so that events are also processed in parallel if the runtime has several
     /// threads.
@@ -140,7 +140,8 @@ where
     H: EventHandler<E>,
 {
     /// Processes a batch in its order. Once the partition is to stop, leaves the rest to the next owner.
-    async fn process_in_order(&self, events: Vec<E>, context: &PartitionContext) -> Result<(), HandlerError> {
+    async fn process_in_order(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
+        let context = &Arc::new(context);
         let call_limit = &context.control.call_limit;
         let report_every = if call_limit.call_timeout().is_some() { Duration::ZERO } else { REPORT_EVERY };
         let mut reported = Instant::now();
@@ -188,7 +189,7 @@ where
     async fn handle(&self, mut events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
         pass_over_moved_events(&mut events, &context);
         if self.work.is_in_order() {
-            return self.work.process_in_order(events, &context).await;
+            return self.work.process_in_order(events, context).await;
         }
         let open = lock(&self.sessions).get(context.partition_id()).map(EventSession::open_events);
         open.ok_or("internal error: the partition has not started")?.add_batch(events, &self.work, &context);

@@ -109,7 +109,7 @@ pub trait EventHandler<E>: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Cleans up after a partition, once no event is processed any more; see
+    /// Cleans up after a partition, after the last call of [`handle`](Self::handle) has ended; see
     /// [`Handler::stopped`](super::Handler::stopped).
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {
         let _ = (context, reason);
@@ -168,7 +168,7 @@ pub enum EventOrder<E> {
 
 impl<E> EventOrder<E> {
     /// Returns the order by a key of the event, such as the id of a device. Events with the same key are processed in
-    /// their order, one after the other. Those of different keys are processed concurrently.
+    /// order, one at a time. Events with different keys are processed concurrently.
     ///
     /// Keys are compared by a hash of 64 bits. Two keys with the same hash wait for each other, which does no harm. The
     /// function must not panic: the partition would fail at the event each time.

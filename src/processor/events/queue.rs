@@ -58,12 +58,11 @@ impl<T> EventQueue<T> {
         if self.is_draining {
             return Some(item);
         }
-        match key {
-            Some(busy) if self.busy.contains_key(&busy) => self.busy.entry(busy).or_default().push_back(item),
-            _ => {
-                self.busy.extend(key.map(|key| (key, VecDeque::new())));
-                self.ready.push_back(Queued { key, item });
-            }
+        if let Some(waiting) = key.and_then(|key| self.busy.get_mut(&key)) {
+            waiting.push_back(item);
+        } else {
+            self.busy.extend(key.map(|key| (key, VecDeque::new())));
+            self.ready.push_back(Queued { key, item });
         }
         None
     }

@@ -135,12 +135,12 @@ where
     E: Positioned + Send + Sync + 'static,
     H: EventHandler<E>,
 {
-    pub(super) async fn attempt_event(&self, open: &mut OpenEvent<E>, context: &PartitionContext) -> Attempted {
+    pub(super) async fn attempt_event(&self, open: &mut OpenEvent<E>, context: &Arc<PartitionContext>) -> Attempted {
         if let Some(error) = open.unstored.take() {
             return self.move_event(open, error, context).await;
         }
         open.attempts += 1;
-        let event_context = EventContext { partition: context.clone(), attempt: open.attempts };
+        let event_context = EventContext { partition: Arc::clone(context), attempt: open.attempts };
         // The call is inside the future because it may panic before it returns one.
         let call = async { self.handler.handle(Arc::clone(&open.event), event_context).await };
         match self.call_in_time(call, || format!("attempt {}", open.attempts)).await {

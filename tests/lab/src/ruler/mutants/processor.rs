@@ -224,8 +224,10 @@ pub const MUTANTS: &[Mutant] = &[
         name: "keys-at-once",
         fault: "events of one key are processed at the same time",
         file: "src/processor/events/queue.rs",
-        find: "Some(busy) if self.busy.contains_key(&busy) =>",
-        replace: "Some(busy) if !MUTANT && self.busy.contains_key(&busy) =>",
+        find: "key.and_then(|key| self.busy.get_mut(&key)) {
+            waiting.push_back(item);",
+        replace: "key.filter(|_| !MUTANT).and_then(|key| self.busy.get_mut(&key)) {
+            waiting.push_back(item);",
     },
     Mutant {
         name: "begins-after-failure",

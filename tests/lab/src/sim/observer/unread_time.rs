@@ -38,7 +38,7 @@ impl State {
         let Some(bound) = self.unread_bound().filter(|bound| self.disturbed_at.elapsed() > *bound) else { return };
         let late = self.unread_for_longer_than(bound);
         self.check(Invariant::NoUnreadPartition, late.is_empty(), || {
-            format!("nobody has read these partitions for longer than {bound:.1?}: {late:.1?}")
+            format!("these partitions have had no reader for longer than {bound:.1?}: {late:.1?}")
         });
         if !late.is_empty() {
             // The group gets the same time again.

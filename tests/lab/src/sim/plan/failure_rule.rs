@@ -17,7 +17,7 @@ const WAITS: [u64; 4] = [1, 3, 30, 120];
 /// The rates that are drawn, in thousandths of the requests.
 const RATES: [u32; 7] = [1, 5, 10, 50, 100, 200, 300];
 
-/// How many requests of the same operation may be told to wait, one after another.
+/// How many times in a row the service may tell one operation to wait.
 const WAITS_IN_A_ROW: u32 = 4;
 
 /// A rule by which requests to the storage fail.
