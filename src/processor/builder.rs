@@ -9,6 +9,7 @@ use tracing::Span;
 
 use super::Processor;
 use super::config::ProcessorConfig;
+use super::dead_letters::{DeadLetterPolicy, DeadLetterSink, DeadLetters};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::monitoring::spans::{BatchSpans, SpanEvents, SpanHook};
@@ -32,6 +33,7 @@ pub struct ProcessorBuilder<S, H> {
     pub(super) store: GroupStore,
     pub(super) handler: H,
     pub(super) config: ProcessorConfig,
+    pub(super) dead_letters: Option<DeadLetters>,
     pub(super) span_hook: Option<Arc<SpanHook>>,
     /// Whether the handler passes the batches to streams.
     pub(super) streams: bool,
@@ -54,6 +56,68 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// first one.
     pub fn with_config(mut self, config: ProcessorConfig) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Moves events that cannot be processed to a sink, so that their partition continues. Default: none. Such an event
+    /// stops its partition until the handler can process it.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::{
+    ///     DeadLetter, DeadLetterPolicy, EventError, PartitionContext, Processor, handler_fn,
+    /// };
+    /// use eventhubs_checkpoint::source::{EventSource, Positioned};
+    /// use eventhubs_checkpoint::store::GroupStore;
+    ///
+    /// # fn parse<E>(_: &E) -> Result<i32, std::num::ParseIntError> { Ok(1) }
+    /// # fn build<S: EventSource>(source: S, store: GroupStore) {
+    /// let handler = handler_fn(|events: Vec<S::Event>, context: PartitionContext| async move {
+    ///     for event in &events {
+    ///         let order = parse(event).map_err(|error| EventError::permanent(event, error))?;
+    ///         println!("order {order}");
+    ///         context.checkpoint(event);
+    ///     }
+    ///     Ok(())
+    /// });
+    /// let sink = |letter: DeadLetter<S::Event>| async move {
+    ///     println!("{:?} of {}: {}", letter.event.sequence_number(), letter.partition_id, letter.error);
+    ///     Ok(())
+    /// };
+    /// let builder = Processor::builder(source, store, handler).with_dead_letters(sink, DeadLetterPolicy::default());
+    /// # let _ = builder;
+    /// # }
+    /// ```
+    ///
+    /// Which events are moved, and when:
+    ///
+    /// - [`each_event`](super::each_event) moves an event that has failed as often and as long as the
+    ///   [policy](DeadLetterPolicy) requires, in its place: nothing restarts.
+    /// - *Handlers of batches* have to name the event: they return an [`EventError`](super::EventError), or a
+    ///   [tracked event fails](super::TrackedEvent::fail). Each failure restarts the partition, as
+    ///   [`OnFailure`](super::OnFailure) says. Once the policy is met, the partition restarts at once, also with another
+    ///   `OnFailure`, and the event goes to the sink instead of the handler: after the events before it were processed,
+    ///   and before the events after it are. A failure that names no event moves nothing.
+    /// - [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter) moves an event from inside of the
+    ///   handler, and nothing restarts.
+    /// - With [`OnUndecodable::Skip`](super::OnUndecodable) the sink also gets what is known of each event that the
+    ///   source cannot decode, before the event is skipped.
+    ///
+    /// Neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that is
+    /// neither processed nor stored. The owner remembers in memory which events it has moved. If one is redelivered, it
+    /// is neither given to the handler nor stored again.
+    ///
+    /// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
+    /// record does not show that this instance owns the partition, or if the sink fails. Each dead letter costs one read
+    /// of that record.
+    ///
+    /// The [handler timeout](ProcessorConfig::handler_timeout) applies to each call of the handler and of the sink.
+    /// Without it, which is the default, a call that hangs never fails, so its event is never moved.
+    #[doc(alias = "poison")]
+    pub fn with_dead_letters<K>(mut self, sink: K, policy: DeadLetterPolicy) -> Self
+    where
+        K: DeadLetterSink<S::Event>,
+    {
+        self.dead_letters = Some(DeadLetters::new(sink, policy));
         self
     }
 
@@ -132,6 +196,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
             loads: handle.balancer.loads().clone(),
             source: self.source,
             handler: self.handler,
+            dead_letters: self.dead_letters.map(Arc::new),
             store: self.store,
             config: self.config,
         };

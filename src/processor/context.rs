@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checkpoints::requests::CheckpointRequester;
-use super::handler_errors::{EventError, HandlerError};
+use super::dead_letters::{LetterFailure, record_move};
+use super::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, EventError, HANDLER, HandlerError, handler_error};
 use super::partition::control::Control;
 use super::partition::orders::SessionEnd;
 use crate::error::{Error, ErrorKind, Result};
@@ -177,6 +178,79 @@ impl PartitionContext {
             Some(_) => {}
         }
         TrackedEvent { place, checkpoints: self.checkpoints.clone() }
+    }
+
+    /// Moves an event to the [dead letters](super::ProcessorBuilder::with_dead_letters), for a handler of batches that
+    /// knows that it can never process the event. Waits until the event is stored; then the handler goes on with the
+    /// batch. The checkpoint advances over the event once it covers all events before.
+    ///
+    /// Cancel-safe only in part: if the call is dropped, the event may be stored, and is then stored again when it is
+    /// redelivered.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::{Handler, PartitionContext, handler_fn};
+    /// use eventhubs_checkpoint::source::Positioned;
+    ///
+    /// # fn parse<E>(_: &E) -> Result<i32, std::num::ParseIntError> { Ok(1) }
+    /// fn handler<E: Positioned + Send + Sync + 'static>() -> impl Handler<E> {
+    ///     handler_fn(|events: Vec<E>, context: PartitionContext| async move {
+    ///         for event in events {
+    ///             match parse(&event) {
+    ///                 Ok(order) => println!("order {order}"),
+    ///                 Err(error) => {
+    ///                     context.dead_letter(event, error).await?;
+    ///                     continue;
+    ///                 }
+    ///             }
+    ///             context.checkpoint(&event);
+    ///         }
+    ///         Ok(())
+    ///     })
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The event was not moved. Return the error from the handler, so that the event is redelivered.
+    ///
+    /// - [`ErrorKind::InvalidArgument`] if the processor has no dead letters, or the event is not one of its source.
+    /// - [`ErrorKind::Fenced`] if this instance no longer owns the partition, and [`ErrorKind::Closed`] if the partition
+    ///   is stopping.
+    /// - [`ErrorKind::Handler`] if the sink failed.
+    /// - Any other error of the storage, which is asked whether this instance still owns the partition.
+    pub async fn dead_letter<E>(&self, event: E, error: impl Into<HandlerError>) -> Result<()>
+    where
+        E: Positioned + Send + Sync + 'static,
+    {
+        let Some(dead_letters) = &self.control.dead_letters else {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                "the processor has no dead letters: set a sink with `ProcessorBuilder::with_dead_letters`",
+            ));
+        };
+        let number = event.sequence_number();
+        let failing = self.control.failures.current_failure();
+        let failures = failing.filter(|failing| number.is_some() && failing.place.first_event() == number);
+        let failure = LetterFailure {
+            attempts: failures.map_or(1, |failing| failing.failures.saturating_add(1)),
+            error: Arc::new(handler_error(HANDLER, error.into())),
+        };
+        let event = Arc::new(event);
+        dead_letters.store_event(Arc::clone(&event), failure.clone(), self).await.map_err(|error| {
+            let kind = error.downcast_ref().map_or(ErrorKind::Handler, Error::kind);
+            let source = DeadLetterError::new(number, handler_error(DEAD_LETTER_SINK, error));
+            Error::new(kind, source.to_string()).with_source(source)
+        })?;
+        record_move(&*event, &failure, self);
+        self.pass_over(&*event);
+        Ok(())
+    }
+
+    /// Lets the checkpoint advance over an event that is stored as a dead letter, once it covers all events before.
+    pub(super) fn pass_over(&self, event: &impl Positioned) {
+        if let Some(position) = event.position() {
+            self.checkpoints.pass_over(position.sequence_number, &position.offset);
+        }
     }
 
     /// Returns whether this start of the partition is ending: it was requested to stop, it failed, or the processor was

@@ -91,6 +91,17 @@ impl ProcessorHandle {
         self.registry.get(partition).is_some_and(|control| control.request_release(cooldown))
     }
 
+    /// Stops the partition cleanly and starts it again, without giving it up: the handler may finish its batch, the last
+    /// checkpoint is written, and then the checkpoint is taken over and
+    /// [`Handler::start_position`](super::Handler::start_position) is called again. For an application that keeps its own
+    /// positions and has changed one. A partition that waits after a failure, or is parked, starts at once.
+    ///
+    /// Returns false if this instance does not process the partition, or if the partition is already stopping.
+    #[allow(clippy::must_use_candidate, reason = "a caller may not care")]
+    pub fn restart(&self, partition: &PartitionId) -> bool {
+        self.registry.get(partition).is_some_and(|control| control.request_restart())
+    }
+
     /// Requests a shutdown, as the future passed to [`run`](super::Processor::run) does. Returns at once.
     ///
     /// A second request, at least a second after the first, ends the processor at once, as a crash does. A request

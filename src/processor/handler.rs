@@ -97,8 +97,8 @@ pub trait Handler<E>: Send + Sync + 'static {
 
     /// Called with an event that the source cannot decode, before the processor skips it:
     /// [`OnUndecodable::Skip`](super::OnUndecodable). The events before it were handled, but some of them may be in
-    /// flight. [`DeadLetters`](super::DeadLetters) store it. Default: does nothing; such an event is logged and counted
-    /// in any case.
+    /// flight. [Dead letters](super::ProcessorBuilder::with_dead_letters) have stored it. Default: does nothing; such an
+    /// event is logged and counted in any case.
     ///
     /// If the partition starts again before the checkpoint has passed the event, it is reported again. The call may be
     /// dropped at any `await` if the partition is requested to stop, and

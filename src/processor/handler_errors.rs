@@ -15,10 +15,10 @@ pub type HandlerError = Box<dyn StdError + Send + Sync>;
 
 /// An error that names the event which cannot be processed. It may be the error that the handler returns, or one of its
 /// causes. A tracked event that [fails](crate::processor::TrackedEvent::fail) is named, too. See
-/// [`DeadLetters`](crate::processor::DeadLetters).
+/// [`ProcessorBuilder::with_dead_letters`](crate::processor::ProcessorBuilder::with_dead_letters).
 ///
 /// Name an event only if the event itself is the reason. If a database is down, return the error as it is: otherwise
-/// events are moved to the dead letters one after the other.
+/// an outage moves event after event to the dead letters.
 ///
 /// ```
 /// use eventhubs_checkpoint::processor::{EventError, HandlerError};
@@ -47,8 +47,9 @@ impl EventError {
     }
 
     /// Creates an error that names the event, and says that no further attempt can succeed, for example because the
-    /// event has an unknown format. With dead letters, the event is moved at its next delivery, or at once by
-    /// [`each_event`](crate::processor::each_event).
+    /// event has an unknown format. With dead letters, the event is moved at once. A handler of batches that knows this
+    /// had better call [`PartitionContext::dead_letter`](crate::processor::PartitionContext::dead_letter), which restarts
+    /// nothing.
     pub fn permanent(event: &impl Positioned, error: impl Into<HandlerError>) -> Self {
         Self { permanent: true, ..Self::new(event, error) }
     }
@@ -115,6 +116,7 @@ pub(crate) fn skip_refusal(sequence_number: i64, source: Error) -> Error {
 
 /// The name of `handle` in errors.
 pub(crate) const HANDLER: &str = "the handler";
+pub(crate) const DEAD_LETTER_SINK: &str = "the dead-letter sink";
 
 /// Returns the error of a call that returned one. Formats it once here, where a panic of its `Display` does no harm.
 pub(crate) fn handler_error(call: &str, error: HandlerError) -> Error {

@@ -61,7 +61,7 @@ pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnL
 pub use builder::ProcessorBuilder;
 pub use config::ProcessorConfig;
 pub use context::{PartitionContext, TrackedEvent};
-pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink, DeadLetters, HandlerExt};
+pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink};
 pub use events::{EachEvent, EventContext, EventHandler, EventOrder, KeyOf, RetryPolicy, each_event, event_handler_fn};
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, PartitionStart, UndecodableEvent, handler_fn};
@@ -131,7 +131,15 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// Returns a builder for a processor of the store's consumer group that reads from `source`, on behalf of the
     /// store's owner.
     pub fn builder(source: S, store: GroupStore, handler: H) -> ProcessorBuilder<S, H> {
-        ProcessorBuilder { source, store, handler, config: ProcessorConfig::default(), span_hook: None, streams: false }
+        ProcessorBuilder {
+            source,
+            store,
+            handler,
+            config: ProcessorConfig::default(),
+            dead_letters: None,
+            span_hook: None,
+            streams: false,
+        }
     }
 
     /// Returns a handle that observes and controls the processor while it runs.

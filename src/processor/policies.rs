@@ -100,9 +100,9 @@ pub enum OnUndecodable {
     /// before the same event.
     #[default]
     Fail,
-    /// Skip the event. The processor logs and counts it, and [dead letters](super::DeadLetters) store what is known of
-    /// it; a handler of [`Processor::streams`](super::Processor::streams) does not learn of it. Then the checkpoint
-    /// passes it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
+    /// Skip the event. The processor logs and counts it, and the sink of
+    /// [dead letters](super::ProcessorBuilder::with_dead_letters) stores what is known of it. Then the checkpoint passes
+    /// it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
     ///
     /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
     /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.

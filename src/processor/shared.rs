@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use tokio::sync::{Mutex, Notify, watch};
 
 use super::config::ProcessorConfig;
+use super::dead_letters::DeadLetters;
 use super::monitoring::spans::BatchSpans;
 use crate::backoff::shorten_wait;
 use crate::balancer::{LivenessTracker, LoadTracker};
@@ -23,6 +24,7 @@ use crate::telemetry;
 pub(super) struct SharedResources<S, H> {
     pub(super) source: S,
     pub(super) handler: H,
+    pub(super) dead_letters: Option<Arc<DeadLetters>>,
     pub(super) store: GroupStore,
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) config: ProcessorConfig,

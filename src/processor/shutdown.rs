@@ -46,6 +46,9 @@ pub enum StopReason {
     },
     /// The processor is shutting down. Checkpoints are still accepted.
     Shutdown,
+    /// [`ProcessorHandle::restart`](crate::processor::ProcessorHandle::restart) was called: this instance keeps the
+    /// partition, and starts it again. Checkpoints are still accepted.
+    Restarting,
     /// The handler failed, and [`OnFailure`](crate::processor::OnFailure) determines what follows; or the event source
     /// failed so that reopening the receiver does not help, and the partition restarts from its checkpoint. Checkpoints
     /// are still accepted.

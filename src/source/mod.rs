@@ -98,7 +98,7 @@ impl StartPosition {
 /// - Any other error: the processor retries.
 pub trait EventSource: Send + Sync + 'static {
     /// The type of its events.
-    type Event: Positioned + Send + 'static;
+    type Event: Positioned + Send + Sync + 'static;
 
     /// Returns the consumer group that the source reads for, if the source knows it. The store must keep the records of
     /// the same consumer group. Default: unknown.

@@ -10,8 +10,8 @@ use eventhubs_checkpoint::balancer::{Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
-    ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
+    CheckpointPolicy, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, PartitionContext, PartitionState,
+    PartitionStatus, Processor, ProcessorBuilder, ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::{GroupStore, Ownership, StoreConfig};
@@ -359,7 +359,29 @@ impl World {
         S: EventSource,
         H: Handler<S::Event>,
     {
-        let builder = Processor::builder(source, store, handler);
+        self.start_built(Processor::builder(source, store, handler))
+    }
+
+    pub async fn start_with_dead_letters<H, K>(
+        &self,
+        owner: &str,
+        handler: H,
+        sink: K,
+        policy: DeadLetterPolicy,
+    ) -> Instance
+    where
+        H: Handler<MemoryEvent>,
+        K: DeadLetterSink<MemoryEvent>,
+    {
+        let builder = Processor::builder(self.hub.source(), self.store(owner).await, handler);
+        self.start_built(builder.with_dead_letters(sink, policy))
+    }
+
+    fn start_built<S, H>(&self, builder: ProcessorBuilder<S, H>) -> Instance
+    where
+        S: EventSource,
+        H: Handler<S::Event>,
+    {
         let processor = builder.with_config(self.config.clone()).build().unwrap();
         let handle = processor.handle();
         let snapshots = handle.snapshots();

@@ -10,7 +10,7 @@ use azure_messaging_eventhubs::{RetryOptions, SendEventOptions};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, HandlerExt, PartitionContext, PartitionState, Processor, ProcessorConfig, ProcessorHandle,
+    DeadLetterPolicy, EventError, PartitionContext, PartitionState, Processor, ProcessorConfig, ProcessorHandle,
     handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
@@ -81,7 +81,7 @@ async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
         async move {
             for event in &events {
                 if event.event_data().body() == Some(b"poison") {
-                    return Err("no customer has this id".into());
+                    return Err(EventError::new(event, "no customer has this id").into());
                 }
                 done.lock().unwrap().extend(event.sequence_number());
                 context.checkpoint(event);
@@ -92,7 +92,8 @@ async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
     let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(Duration::ZERO);
     let config = ProcessorConfig::default()
         .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(250)));
-    let processor = Processor::builder(source, store.clone(), handler.with_dead_letters(sink, policy))
+    let processor = Processor::builder(source, store.clone(), handler)
+        .with_dead_letters(sink, policy)
         .with_config(config)
         .build()
         .unwrap();

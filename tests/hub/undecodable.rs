@@ -7,11 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
-use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, Handler, HandlerExt, OnUndecodable, PartitionContext, Processor, ProcessorConfig,
-    ProcessorHandle, handler_fn,
+    DeadLetterPolicy, Handler, OnUndecodable, PartitionContext, Processor, ProcessorConfig, ProcessorHandle, handler_fn,
 };
+use eventhubs_checkpoint::{ErrorKind, EventHubDeadLetters};
 use eventhubs_emulator::EventHubEmulator;
 use tokio::task::JoinHandle;
 
@@ -61,12 +60,17 @@ async fn run(
     hub: &EventHubEmulator,
     on_undecodable: OnUndecodable,
     handler: impl Handler<ReceivedEventData>,
+    sink: Option<EventHubDeadLetters>,
 ) -> (ProcessorHandle, JoinHandle<()>) {
     let config = ProcessorConfig::default()
         .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(250)))
         .with_on_undecodable(on_undecodable);
     let (source, made) = counted_source(hub).await;
-    let processor = Processor::builder(source, store().await, handler).with_config(config).build().unwrap();
+    let mut builder = Processor::builder(source, store().await, handler).with_config(config);
+    if let Some(sink) = sink {
+        builder = builder.with_dead_letters(sink, DeadLetterPolicy::default());
+    }
+    let processor = builder.build().unwrap();
     let handle = processor.handle();
     let running = tokio::spawn(async move {
         assert!(processor.run(std::future::pending()).await.unwrap().is_clean());
@@ -79,8 +83,8 @@ async fn run(
 async fn undecodable_events_are_skipped_and_stored() {
     let (hub, dead_letters) = (hub_with_undecodable_events().await, dead_letter_hub().await);
     let log = Handled::default();
-    let handler = log.recorder().with_dead_letters(sink(&dead_letters).await, DeadLetterPolicy::default());
-    let (handle, running) = run(&hub, OnUndecodable::Skip, handler).await;
+    let sink = sink(&dead_letters).await;
+    let (handle, running) = run(&hub, OnUndecodable::Skip, log.recorder(), Some(sink)).await;
     until("all others are handled", || log.of(0) == [0, 4] && log.of(1).len() == 5).await;
     let status = handle.partitions().into_iter().find(|status| status.partition == 0.into()).unwrap();
     assert_eq!((status.undecodable, status.failures), (3, 0));
@@ -102,7 +106,7 @@ async fn undecodable_events_are_skipped_and_stored() {
 async fn an_undecodable_event_disturbs_no_other_link() {
     let hub = hub_with_undecodable_events().await;
     let log = Handled::default();
-    let (handle, running) = run(&hub, OnUndecodable::Fail, log.recorder()).await;
+    let (handle, running) = run(&hub, OnUndecodable::Fail, log.recorder(), None).await;
     let failed = || {
         let status = handle.partitions().into_iter().find(|status| status.failures >= 3)?;
         status.last_error.map(|error| (status.partition.to_string(), error))

@@ -143,12 +143,39 @@ fn by_key(settings: Settings) -> Settings {
 
 /// Starts an instance on a partition with these events.
 async fn start(events: &[&str], change: impl FnOnce(Settings) -> Settings) -> (World, Script, Instance) {
+    let world = published(events);
+    let (script, instance) = start_on(&world, "a", change).await;
+    (world, script, instance)
+}
+
+fn published(events: &[&str]) -> World {
     let world = World::new(1);
     for body in events {
         world.hub.publish(0, *body);
     }
-    let (script, instance) = start_on(&world, "a", change).await;
+    world
+}
+
+/// Starts an instance with dead letters on a partition with these events.
+async fn start_with_letters(
+    events: &[&str],
+    (sink, policy): (&Sink, DeadLetterPolicy),
+    change: impl FnOnce(Settings) -> Settings,
+) -> (World, Script, Instance) {
+    let world = published(events);
+    let (script, instance) = start_with_letters_on(&world, "a", (sink, policy), change).await;
     (world, script, instance)
+}
+
+async fn start_with_letters_on(
+    world: &World,
+    owner: &str,
+    (sink, policy): (&Sink, DeadLetterPolicy),
+    change: impl FnOnce(Settings) -> Settings,
+) -> (Script, Instance) {
+    let script = Script::default();
+    let handler = change(each_event(script.clone()));
+    (script, world.start_with_dead_letters(owner, handler, sink.clone(), policy).await)
 }
 
 async fn start_on(world: &World, owner: &str, change: impl FnOnce(Settings) -> Settings) -> (Script, Instance) {
@@ -219,10 +246,11 @@ async fn dead_letters_are_moved_in_their_place() {
     for body in ["red bad", "red broken", "red panics", "red hangs"] {
         for way in both_ways() {
             let sink = Sink::default();
-            let (world, script, instance) = start(&["red 0", body, "red 0", "blue 0"], |settings| {
-                way(settings).with_dead_letters(sink.clone(), quick()).with_event_timeout(SECOND)
-            })
-            .await;
+            let (world, script, instance) =
+                start_with_letters(&["red 0", body, "red 0", "blue 0"], (&sink, quick()), |settings| {
+                    way(settings).with_event_timeout(SECOND)
+                })
+                .await;
             wait_for_checkpoint(&world, 3).await;
             assert_eq!(sink.numbers(), [1], "{body}");
             assert_eq!(sink.letters()[0].1, if body == "red broken" { 1 } else { 3 }, "{body}");
@@ -238,8 +266,7 @@ async fn dead_letters_are_moved_in_their_place() {
 async fn the_policy_decides_when_an_event_is_moved() {
     let sink = Sink::default();
     let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(60 * SECOND);
-    let (_world, script, _instance) =
-        start(&["red bad"], |settings| settings.with_dead_letters(sink.clone(), policy)).await;
+    let (_world, script, _instance) = start_with_letters(&["red bad"], (&sink, policy), |settings| settings).await;
     wait_for("the first failure", || !script.events(Step::Failed).is_empty()).await;
     let began = Instant::now();
     wait_for("the dead letter", || !sink.numbers().is_empty()).await;
@@ -282,8 +309,7 @@ async fn a_handler_that_recovers_passes_after_a_restart() {
 async fn a_sink_that_fails_fails_the_partition() {
     for way in both_ways() {
         let sink = Sink::new(SinkState::Down);
-        let (world, script, _instance) =
-            start(&["red broken", "red 0"], |settings| way(settings).with_dead_letters(sink.clone(), quick())).await;
+        let (world, script, _instance) = start_with_letters(&["red broken", "red 0"], (&sink, quick()), way).await;
         wait_for("the sink is asked again and again", || sink.asked.load(Ordering::Relaxed) >= 4).await;
         assert_eq!((script.events(Step::Begun), script.partition_steps().len()), (vec![0], 1), "the handler is not");
         wait_for("the partition fails", || script.partition_steps().len() >= 3).await;
@@ -300,10 +326,11 @@ async fn a_sink_that_recovers_restarts_nothing() {
     for state in [SinkState::Down, SinkState::Hangs, SinkState::Panics] {
         for way in both_ways() {
             let sink = Sink::new(state);
-            let (world, script, _instance) = start(&["red broken", "red 0"], |settings| {
-                way(settings).with_dead_letters(sink.clone(), quick()).with_event_timeout(SECOND)
-            })
-            .await;
+            let (world, script, _instance) =
+                start_with_letters(&["red broken", "red 0"], (&sink, quick()), |settings| {
+                    way(settings).with_event_timeout(SECOND)
+                })
+                .await;
             wait_for("the sink is asked twice", || sink.asked.load(Ordering::Relaxed) == 2).await;
             sink.set(SinkState::Up);
             wait_for_checkpoint(&world, 1).await;
@@ -325,8 +352,7 @@ async fn an_outage_moves_one_event_in_each_period() {
     let script = Script::default();
     script.down.store(true, Ordering::Relaxed);
     let handler = each_event(script.clone()).with_concurrency(8).with_order(EventOrder::None);
-    let handler = handler.with_dead_letters(sink.clone(), policy);
-    let _instance = world.start_with("a", world.hub.source(), handler).await;
+    let _instance = world.start_with_dead_letters("a", handler, sink.clone(), policy).await;
     wait_for("the first dead letter", || !sink.numbers().is_empty()).await;
     sleep(170 * SECOND).await;
     assert_eq!(sink.numbers().len(), 3);
@@ -358,10 +384,11 @@ async fn each_attempt_has_the_handler_timeout() {
 async fn a_moved_event_is_not_moved_again() {
     let sink = Sink::default();
     let retries = RetryPolicy::default();
-    let (world, script, _instance) = start(&["slow hangs", "red broken", "red 0"], |settings| {
-        by_key(settings).with_dead_letters(sink.clone(), quick()).with_retries(retries).with_event_timeout(10 * SECOND)
-    })
-    .await;
+    let (world, script, _instance) =
+        start_with_letters(&["slow hangs", "red broken", "red 0"], (&sink, quick()), |settings| {
+            by_key(settings).with_retries(retries).with_event_timeout(10 * SECOND)
+        })
+        .await;
     script.wait_until_processed([2]).await;
     assert_eq!((sink.numbers(), world.checkpoint().await), (vec![1], Some(-1)), "event 0 is open");
     sink.set(SinkState::Down);
@@ -520,9 +547,8 @@ async fn dead_letters_do_not_hold_up_checkpoints() {
     (0..400).for_each(|_| {
         world.hub.publish(0, "red broken");
     });
-    let (_script, _instance) = start_on(&world, "a", |settings| {
-        let settings = settings.with_concurrency(8).with_order(EventOrder::None);
-        settings.with_dead_letters(sink.clone(), quick())
+    let (_script, _instance) = start_with_letters_on(&world, "a", (&sink, quick()), |settings| {
+        settings.with_concurrency(8).with_order(EventOrder::None)
     })
     .await;
     world.faulty.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Get, Fault::Latency(2 * SECOND)));
@@ -587,13 +613,8 @@ async fn random_history(seed: u64) {
         let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(Duration::ZERO);
         let places = rng.random_range(1..9);
         let order = order.clone();
-        let sink = sink.clone();
-        let (script, instance) = start_on(&world, &format!("owner{owner}"), |settings| {
-            settings
-                .with_concurrency(places)
-                .with_order(order)
-                .with_dead_letters(sink, policy)
-                .with_event_timeout(SECOND)
+        let (script, instance) = start_with_letters_on(&world, &format!("owner{owner}"), (&sink, policy), |settings| {
+            settings.with_concurrency(places).with_order(order).with_event_timeout(SECOND)
         })
         .await;
         scripts.push(script);
@@ -608,8 +629,8 @@ async fn random_history(seed: u64) {
             }
         }
     }
-    let (script, _instance) = start_on(&world, "last", |settings| {
-        settings.with_order(order).with_dead_letters(sink.clone(), quick()).with_event_timeout(SECOND)
+    let (script, _instance) = start_with_letters_on(&world, "last", (&sink, quick()), |settings| {
+        settings.with_order(order).with_event_timeout(SECOND)
     })
     .await;
     scripts.push(script);

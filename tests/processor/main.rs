@@ -32,6 +32,7 @@ mod publish;
 #[path = "../common/recorded_metrics.rs"]
 mod recorded_metrics;
 mod resets;
+mod restarts;
 #[path = "../common/service.rs"]
 mod service;
 mod settings;

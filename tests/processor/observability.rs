@@ -126,7 +126,7 @@ mod metrics {
     use ::metrics::set_default_local_recorder;
     use eventhubs_checkpoint::metrics::{ALL, MetricKind, SAMPLE_EVERY};
     use eventhubs_checkpoint::processor::{
-        DeadLetter, DeadLetterPolicy, HandlerError, HandlerExt, PartitionContext, Processor, TrackedEvent, handler_fn,
+        DeadLetter, DeadLetterPolicy, EventError, HandlerError, PartitionContext, Processor, TrackedEvent, handler_fn,
     };
     use eventhubs_checkpoint::store::{StorageOperation, StorageOutcome};
     use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
@@ -182,10 +182,12 @@ mod metrics {
         let _recorder = set_default_local_recorder(&observed);
         let world = World::new(1);
         world.hub.publish(0, "poison");
-        let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Err("poisoned".into()) });
+        let handler = handler_fn(|events: Vec<MemoryEvent>, _: PartitionContext| async move {
+            Err(EventError::new(&events[0], "poisoned").into())
+        });
         let sink = |_: DeadLetter<MemoryEvent>| async { Ok(()) };
         let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(Duration::ZERO);
-        let a = world.start_with("a", world.hub.source(), handler.with_dead_letters(sink, policy)).await;
+        let a = world.start_with_dead_letters("a", handler, sink, policy).await;
         a.wait_for_status("a dead letter", |status| status.dead_letters == 1).await;
         assert_eq!(observed.get("dead_letters_total", "partition=0"), 1.0);
         assert_eq!(observed.get("handler_failures_total", "partition=0"), 2.0);

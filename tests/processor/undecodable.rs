@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HandlerExt, HealthIssue, OnUndecodable,
-    PartitionContext, PartitionState, TrackedEvent, UndecodableEvent,
+    DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HealthIssue, OnUndecodable, PartitionContext,
+    PartitionState, TrackedEvent, UndecodableEvent,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -286,8 +286,8 @@ impl DeadLetterSink<MemoryEvent> for Letters {
 /// Starts an instance whose sink is down, and waits until the partition fails.
 async fn start_with_failing_sink(world: &World) -> (Letters, Instance) {
     let sink = Letters { is_down: Arc::new(AtomicBool::new(true)), ..Letters::default() };
-    let handler = world.recorder("a").with_dead_letters(sink.clone(), DeadLetterPolicy::default());
-    let a = world.start_with("a", world.hub.source(), handler).await;
+    let policy = DeadLetterPolicy::default();
+    let a = world.start_with_dead_letters("a", world.recorder("a"), sink.clone(), policy).await;
     a.wait_for_status("failing", |status| status.failures > 2).await;
     (sink, a)
 }
@@ -310,7 +310,7 @@ async fn a_failed_note_blames_no_other_event() {
     let sink = Letters { is_down: Arc::new(AtomicBool::new(true)), ..Letters::default() };
     let handler = Tracking::default();
     let policy = DeadLetterPolicy::default().with_min_failing_time(Duration::ZERO);
-    let a = world.start_with("a", world.hub.source(), handler.clone().with_dead_letters(sink.clone(), policy)).await;
+    let a = world.start_with_dead_letters("a", handler.clone(), sink.clone(), policy).await;
     a.wait_for_status("failing", |status| status.failures > 20).await;
     sink.is_down.store(false, Ordering::Relaxed);
     a.wait_for_status("skipped", |status| status.undecodable == 1).await;

@@ -115,15 +115,14 @@ impl PendingCheckpoint {
     /// Returns whether it has changed. The tracker returns increasing positions only.
     fn advance_position<'a>(&mut self, step: impl FnOnce(&mut Tracker) -> Option<Reached<'a>>) -> bool {
         let Self { tracker, requested, .. } = self;
-        let mut has_advanced = false;
-        let mut next = step(tracker).or_else(|| tracker.next_passed());
-        while let Some(Reached { sequence_number, offset }) = next {
-            let requested = requested.get_or_insert_with(|| Position::new(sequence_number, ""));
-            requested.sequence_number = sequence_number;
-            requested.offset.clear();
-            requested.offset.push_str(&offset);
+        let reached = step(tracker);
+        let mut has_advanced = reached.is_some();
+        if let Some(reached) = &reached {
+            reached.replace(requested);
+        }
+        while let Some(passed) = tracker.next_passed() {
+            passed.replace(requested);
             has_advanced = true;
-            next = tracker.next_passed();
         }
         has_advanced
     }

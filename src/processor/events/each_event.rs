@@ -9,12 +9,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::concurrent::EventSession;
 use super::retries::RetryPolicy;
-use super::work::{Attempted, EventDeadLetters, EventWork, OpenEvent};
+use super::work::{Attempted, EventWork, OpenEvent};
 use super::{EventHandler, EventOrder};
 use crate::error::Error;
 use crate::model::PartitionId;
 use crate::processor::context::PartitionContext;
-use crate::processor::dead_letters::{DeadLetterPolicy, DeadLetterSink, confirm_owner, pass_over_moved_events};
 use crate::processor::handler::{Handler, PartitionStart, UndecodableEvent};
 use crate::processor::handler_errors::{EventError, HandlerError, NotBegun};
 use crate::processor::shutdown::StopReason;
@@ -50,7 +49,6 @@ pub fn each_event<E, H: EventHandler<E>>(handler: H) -> EachEvent<E, H> {
             concurrency: 1,
             order: EventOrder::default(),
             retries: RetryPolicy::default(),
-            dead_letters: None,
             event_timeout: None,
         },
         sessions: Mutex::default(),
@@ -58,6 +56,13 @@ pub fn each_event<E, H: EventHandler<E>>(handler: H) -> EachEvent<E, H> {
 }
 
 /// A [`Handler`] that processes the events of a partition one by one: see [`each_event`].
+///
+/// With [dead letters](crate::processor::ProcessorBuilder::with_dead_letters), an event that fails as often and as long
+/// as their policy requires is moved in its place: nothing restarts, and once the event is stored, the next one of its
+/// order follows. Until then it is tried again with the waits of the [`RetryPolicy`]. Of the events that no
+/// [`EventError`] names, at most one is moved within each
+/// [`min_failing_time`](crate::processor::DeadLetterPolicy::min_failing_time), so that an outage moves few. A sink that
+/// fails is asked again as often as the [`RetryPolicy`] says; then the partition fails.
 ///
 /// At most [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events of a partition are delivered and
 /// not finished, so no more than that run at once. At that limit, for example because one key has most events, no more
@@ -104,26 +109,8 @@ impl<E, H> EachEvent<E, H> {
         self
     }
 
-    /// Moves an event that fails again and again to a sink, in its place: nothing restarts, and once the event is
-    /// stored, the next one of its order follows. Default: no dead letters. After the last attempt the partition then
-    /// fails.
-    ///
-    /// The policy determines how many attempts there are and for how long: until it applies, the event is tried again
-    /// with the waits of the [`RetryPolicy`]. A [permanent](crate::processor::EventError::permanent) error moves the
-    /// event at once. Of the events that no [`EventError`](crate::processor::EventError) names, at most one is moved
-    /// within each [`min_failing_time`](DeadLetterPolicy::min_failing_time), so that an outage moves few; without
-    /// [`isolation`](DeadLetterPolicy::isolation), none is. A sink that fails is asked again as often as the
-    /// [`RetryPolicy`] says; then the partition fails. Each dead letter costs one read of the ownership record.
-    #[doc(alias = "poison")]
-    pub fn with_dead_letters<K: DeadLetterSink<E>>(mut self, sink: K, policy: DeadLetterPolicy) -> Self
-    where
-        E: Send + Sync + 'static,
-    {
-        self.work.dead_letters = Some(Arc::new(EventDeadLetters { sink: Box::new(sink), policy }));
-        self
-    }
-
-    /// Sets how long one attempt may take, and one call of [`DeadLetterSink::store`]. A call that takes longer is dropped,
+    /// Sets how long one attempt may take, and one call of
+    /// [`DeadLetterSink::store`](crate::processor::DeadLetterSink::store). A call that takes longer is dropped,
     /// which counts as a failure. Default: no limit.
     ///
     /// The [handler timeout](crate::processor::ProcessorConfig::handler_timeout) limits an attempt only in the [order of
@@ -186,8 +173,7 @@ where
     E: Positioned + Send + Sync + 'static,
     H: EventHandler<E>,
 {
-    async fn handle(&self, mut events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
-        pass_over_moved_events(&mut events, &context);
+    async fn handle(&self, events: Vec<E>, context: PartitionContext) -> Result<(), HandlerError> {
         if self.work.is_in_order() {
             return self.work.process_in_order(events, context).await;
         }
@@ -212,12 +198,12 @@ where
         self.work.handler.start_position(start)
     }
 
-    async fn undecodable(&self, event: UndecodableEvent, context: PartitionContext) -> Result<(), HandlerError> {
-        if let Some(dead_letters) = &self.work.dead_letters {
-            confirm_owner(&context).await?;
-            dead_letters.sink.store_undecodable(event.clone()).await?;
-        }
-        self.work.handler.undecodable(event, context).await
+    fn undecodable(
+        &self,
+        event: UndecodableEvent,
+        context: PartitionContext,
+    ) -> impl Future<Output = Result<(), HandlerError>> + Send {
+        self.work.handler.undecodable(event, context)
     }
 
     fn failed(&self, partition_id: &PartitionId, error: &Error) {

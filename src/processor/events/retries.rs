@@ -39,7 +39,7 @@ impl RetryPolicy {
         /// [`OnFailure`](crate::processor::OnFailure) determines what follows. Default 5, which takes about 1.5 s; 0
         /// counts as 1.
         ///
-        /// With [dead letters](super::EachEvent::with_dead_letters) their policy applies instead.
+        /// With [dead letters](crate::processor::ProcessorBuilder::with_dead_letters) their policy applies instead.
         with_max_attempts(max_attempts: u32);
         /// Sets the wait after the first failure. Default 100 ms. Jitter shortens each wait by up to a quarter.
         with_first_wait(first_wait: Duration);
@@ -97,7 +97,7 @@ impl Failures {
             let is_last = self.permanent || self.attempts >= retries.max_attempts;
             return if is_last { AfterFailure::FailPartition } else { AfterFailure::RetryIn(wait) };
         };
-        if !policy.isolation && !self.named {
+        if policy.named_only && !self.named {
             return AfterFailure::RetryIn(wait);
         }
         if policy.is_met(self.attempts, self.failing_for, self.permanent) {
@@ -159,16 +159,16 @@ mod tests {
     }
 
     #[test]
-    fn without_isolation_only_named_events_are_moved() {
+    fn only_named_events_are_moved_if_set() {
         let retries = RetryPolicy::default();
         let policy = DeadLetterPolicy::default().with_max_attempts(1).with_min_failing_time(Duration::ZERO);
-        let next = |named, isolation| {
-            let policy = policy.clone().with_isolation(isolation);
+        let next = |named, named_only| {
+            let policy = policy.clone().with_named_only(named_only);
             Failures { named, ..after(1, Duration::ZERO) }.next_step(&retries, Some(&policy), 0)
         };
-        assert_eq!(next(false, false), AfterFailure::RetryIn(SECOND / 10));
-        for (named, isolation) in [(true, false), (true, true), (false, true)] {
-            assert_eq!(next(named, isolation), AfterFailure::MoveToDeadLetters);
+        assert_eq!(next(false, true), AfterFailure::RetryIn(SECOND / 10));
+        for (named, named_only) in [(true, true), (true, false), (false, false)] {
+            assert_eq!(next(named, named_only), AfterFailure::MoveToDeadLetters);
         }
     }
 

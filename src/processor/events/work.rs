@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::future::BoxFuture;
 use tokio::time::{Instant, timeout};
 
 use super::context::EventContext;
@@ -11,11 +10,8 @@ use super::retries::{AfterFailure, Failures, RetryPolicy};
 use super::{EventHandler, EventOrder, KeyOf};
 use crate::error::{Error, ErrorKind, cause_of};
 use crate::processor::context::{PartitionContext, TrackedEvent};
-use crate::processor::dead_letters::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, confirm_owner, new_letter, record_dead_letter,
-};
-use crate::processor::handler::UndecodableEvent;
-use crate::processor::handler_errors::{DeadLetterError, EventError, HandlerError, timeout_error};
+use crate::processor::dead_letters::{LetterFailure, record_move};
+use crate::processor::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, EventError, HandlerError, timeout_error};
 use crate::processor::partition::handler_call::{Call, CallOutcome};
 use crate::source::Positioned;
 
@@ -26,7 +22,6 @@ pub(super) struct EventWork<E, H> {
     pub(super) concurrency: usize,
     pub(super) order: EventOrder<E>,
     pub(super) retries: RetryPolicy,
-    pub(super) dead_letters: Option<Arc<EventDeadLetters<E>>>,
     pub(super) event_timeout: Option<Duration>,
 }
 
@@ -38,31 +33,8 @@ impl<E, H> Clone for EventWork<E, H> {
             concurrency: self.concurrency,
             order: self.order.clone(),
             retries: self.retries.clone(),
-            dead_letters: self.dead_letters.clone(),
             event_timeout: self.event_timeout,
         }
-    }
-}
-
-/// Where events go that fail again and again.
-pub(super) struct EventDeadLetters<E> {
-    pub(super) sink: Box<dyn AnySink<E>>,
-    pub(super) policy: DeadLetterPolicy,
-}
-
-/// A [`DeadLetterSink`] of any type.
-pub(super) trait AnySink<E>: Send + Sync {
-    fn store_letter(&self, letter: DeadLetter<E>) -> BoxFuture<'_, Result<(), HandlerError>>;
-    fn store_undecodable(&self, event: UndecodableEvent) -> BoxFuture<'_, Result<(), HandlerError>>;
-}
-
-impl<E: Send + Sync + 'static, K: DeadLetterSink<E>> AnySink<E> for K {
-    fn store_letter(&self, letter: DeadLetter<E>) -> BoxFuture<'_, Result<(), HandlerError>> {
-        Box::pin(DeadLetterSink::store(self, letter))
-    }
-
-    fn store_undecodable(&self, event: UndecodableEvent) -> BoxFuture<'_, Result<(), HandlerError>> {
-        Box::pin(DeadLetterSink::<E>::store_undecodable(self, event))
     }
 }
 
@@ -156,7 +128,7 @@ where
 
     async fn after_failure(&self, open: &mut OpenEvent<E>, error: Error, context: &PartitionContext) -> Attempted {
         let failures = open.record_failure(&error);
-        let policy = self.dead_letters.as_ref().map(|dead_letters| &dead_letters.policy);
+        let policy = context.control.dead_letters.as_ref().map(|dead_letters| &dead_letters.policy);
         match failures.next_step(&self.retries, policy, context.store.next_random()) {
             AfterFailure::MoveToDeadLetters => {
                 // In an outage all events fail, so one that the failure does not name shows little.
@@ -215,17 +187,16 @@ where
         error: &Arc<Error>,
         context: &PartitionContext,
     ) -> Result<(), Error> {
-        let Some(dead_letters) = &self.dead_letters else {
+        let Some(dead_letters) = &context.control.dead_letters else {
             return Err(Error::new(ErrorKind::Internal, "internal error: there are no dead letters"));
         };
         // The sink has the time of a call.
         let _working = context.control.call_limit.begin_call();
-        confirm_owner(context).await?;
-        let letter = new_letter(Arc::clone(&open.event), open.attempts, error, context);
+        let failure = LetterFailure { attempts: open.attempts, error: Arc::clone(error) };
         // The call is inside the future because it may panic before it returns one.
-        let storing = async { dead_letters.sink.store_letter(letter).await };
-        self.call_in_time(storing, || "the dead-letter sink".to_owned()).await?;
-        record_dead_letter(&*open.event, open.attempts, error, context);
+        let storing = async { dead_letters.store_event(Arc::clone(&open.event), failure.clone(), context).await };
+        self.call_in_time(storing, || DEAD_LETTER_SINK.to_owned()).await?;
+        record_move(&*open.event, &failure, context);
         context.control.progress.forget_failure();
         Ok(())
     }

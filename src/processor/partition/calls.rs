@@ -91,7 +91,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             last: batch.last().and_then(S::Event::sequence_number),
             enqueued_at: batch.last().and_then(S::Event::enqueued_at),
         };
-        let handling = async { self.shared.handler.handle(batch, context).await };
+        let handling = async { self.handle_batch(batch, context).await };
         let mut handling = Call::new(handling.instrument(span.clone()));
         let reason = tokio::select! {
             biased;

@@ -14,6 +14,7 @@ use super::handler_failures::HandlerFailures;
 use super::orders::{Orders, StopView};
 use crate::balancer::ReleaseReason;
 use crate::model::PartitionId;
+use crate::processor::dead_letters::DeadLetters;
 use crate::processor::monitoring::progress::PartitionProgress;
 use crate::processor::shutdown::StopReason;
 use crate::source::properties::PartitionProperties;
@@ -26,6 +27,7 @@ pub(crate) struct Control {
     pub(crate) partition: PartitionId,
     pub(crate) epoch: i64,
     pub(crate) failures: HandlerFailures,
+    pub(crate) dead_letters: Option<Arc<DeadLetters>>,
     pub(crate) call_limit: CallLimit,
     pub(crate) progress: PartitionProgress,
     pub(crate) metrics: PartitionMetrics,
@@ -41,6 +43,7 @@ impl Control {
     pub(crate) fn new(
         partition: PartitionId,
         epoch: i64,
+        dead_letters: Option<Arc<DeadLetters>>,
         call_limit: CallLimit,
         metrics: PartitionMetrics,
         span: Span,
@@ -49,6 +52,7 @@ impl Control {
             partition,
             epoch,
             failures: HandlerFailures::default(),
+            dead_letters,
             call_limit,
             progress: PartitionProgress::new(),
             metrics,
@@ -79,6 +83,17 @@ impl Control {
             }
             first
         })
+    }
+
+    /// Requests the task to stop and start the partition again. Returns false if the partition is already stopping.
+    pub(crate) fn request_restart(&self) -> bool {
+        self.orders.send_if_modified(|orders| orders.stop.is_none() && orders.request_stop(StopReason::Restarting))
+    }
+
+    /// Records that the partition has stopped to start again.
+    pub(crate) fn end_restart(&self) {
+        self.orders
+            .send_if_modified(|orders| orders.stop.take_if(|stop| matches!(stop, StopReason::Restarting)).is_some());
     }
 
     pub(crate) fn release_cooldown(&self) -> Duration {

@@ -50,6 +50,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             StepOutcome::HandlerFailed(error) => {
                 self.record_batch_failure(Some(session), backoff);
                 self.control.failures.record_failure(error);
+                if let Some(dead_letters) = &self.shared.dead_letters {
+                    backoff.limit_next_wait(self.control.failures.longest_wait(&dead_letters.policy));
+                }
             }
             // The link has made progress, also while an earlier event is tracked and not finished.
             StepOutcome::Failed(_) if has_accepted => backoff.record_progress(),
@@ -235,7 +238,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if let Some(reached) = session.checkpoints.last_reached() {
             failures.forget_up_to(Some(reached));
         }
-        failures.record_call(first, batch.len());
+        failures.record_call(first);
         let (span, contexts) = self.shared.spans.batch_span(&self.control.partition, &batch);
         session.checkpoints.begin_batch(batch.iter().filter_map(S::Event::sequence_number), contexts);
         let timer = metrics.time_handler();

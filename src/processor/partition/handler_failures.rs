@@ -7,9 +7,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::error::{Error, cause_of};
+use crate::processor::dead_letters::DeadLetterPolicy;
 use crate::processor::handler_errors::{DeadLetterError, EventError, NotSkipped};
 use crate::source::Positioned;
 use crate::util::lock;
+
+/// A restart that the dead-letter policy hastens waits this long at least: jitter shortens each wait, so that the last
+/// ones before the policy is met could become arbitrarily short.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 
 /// The failures of the handler of one partition in one epoch.
 #[derive(Debug, Default)]
@@ -17,8 +22,8 @@ pub(crate) struct HandlerFailures(Mutex<FailureState>);
 
 #[derive(Debug, Default)]
 struct FailureState {
-    /// The first event and the number of events of the current call.
-    call: Option<(i64, usize)>,
+    /// The first event of the current call.
+    call: Option<i64>,
     failing: Option<FailureRun>,
     /// The sequence numbers and offsets of the events that were moved to the dead letters. They may be redelivered, if
     /// neither a checkpoint nor a position of the application has passed them.
@@ -40,15 +45,17 @@ pub(crate) struct FailureRun {
     last_at: Instant,
     /// The last failure.
     pub(crate) error: Arc<Error>,
+    /// The partition has restarted at once because the event was to be moved.
+    hurried: bool,
 }
 
 /// What is known about the event at which a partition fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FailurePlace {
-    /// It is this event: the failure names it, or the handler was called with this event alone.
-    Event(i64),
-    /// It is one of this many events, of which this is the first one.
-    From { first: i64, events: usize },
+    /// The failure names it.
+    Named(i64),
+    /// It is this event, or a later one of the same call.
+    From(i64),
     /// The events have no sequence numbers.
     Unknown,
 }
@@ -57,42 +64,40 @@ impl FailurePlace {
     /// Returns the first event that the place includes.
     pub(crate) fn first_event(self) -> Option<i64> {
         match self {
-            Self::Event(first) | Self::From { first, .. } => Some(first),
+            Self::Named(event) | Self::From(event) => Some(event),
             Self::Unknown => None,
-        }
-    }
-
-    /// Returns whether a failure here continues the failures at `before`.
-    fn is_continuation_of(self, before: Self) -> bool {
-        match (self, before) {
-            // The number of events changes while the place is narrowed down.
-            (Self::From { first, .. }, Self::From { first: before, .. }) => first == before,
-            _ => self == before,
         }
     }
 }
 
 impl FailureRun {
+    /// Returns whether the failing event is to be moved to the dead letters. A failure that names none moves none.
+    pub(crate) fn is_due(&self, policy: &DeadLetterPolicy) -> bool {
+        matches!(self.place, FailurePlace::Named(_))
+            && policy.is_met(self.failures, self.failing_for(), self.is_permanent())
+    }
+
+    /// Returns the index of the event that the last failure names.
+    pub(crate) fn find_event<E: Positioned>(&self, events: &[E]) -> Option<usize> {
+        let FailurePlace::Named(number) = self.place else { return None };
+        events.iter().position(|event| event.sequence_number() == Some(number))
+    }
+
     /// Returns the time from the first to the last of the failures. Later time, such as a pause, shows nothing.
-    pub(crate) fn failing_for(&self) -> Duration {
+    fn failing_for(&self) -> Duration {
         self.last_at - self.first_at
     }
 
-    /// Returns whether the last failure names its event.
-    pub(crate) fn is_named(&self) -> bool {
-        cause_of::<EventError>(&*self.error).is_some()
-    }
-
     /// Returns whether the handler says that no further attempt can succeed.
-    pub(crate) fn is_permanent(&self) -> bool {
+    fn is_permanent(&self) -> bool {
         cause_of::<EventError>(&*self.error).is_some_and(EventError::is_permanent)
     }
 }
 
 impl HandlerFailures {
-    /// Records that the handler gets this many events, of which this is the first one.
-    pub(crate) fn record_call(&self, first: Option<i64>, events: usize) {
-        lock(&self.0).call = first.map(|first| (first, events));
+    /// Records that the handler gets events, of which this is the first one.
+    pub(crate) fn record_call(&self, first: Option<i64>) {
+        lock(&self.0).call = first;
     }
 
     /// Records a failure of the current call, or of a tracked event. A dead-letter sink that fails says nothing about
@@ -104,19 +109,32 @@ impl HandlerFailures {
         let mut state = lock(&self.0);
         let named = cause_of::<EventError>(&**error).and_then(EventError::sequence_number);
         let place = match (named, state.call) {
-            (Some(event), _) | (None, Some((event, 1))) => FailurePlace::Event(event),
-            (None, Some((first, events))) => FailurePlace::From { first, events },
+            (Some(event), _) => FailurePlace::Named(event),
+            (None, Some(first)) => FailurePlace::From(first),
             (None, None) => FailurePlace::Unknown,
         };
-        let before = state.failing.take().filter(|before| place.is_continuation_of(before.place));
+        let before = state.failing.take().filter(|before| before.place == place);
         let now = Instant::now();
         state.failing = Some(FailureRun {
             place,
             failures: before.as_ref().map_or(1, |before| before.failures.saturating_add(1)),
-            first_at: before.map_or(now, |before| before.first_at),
+            first_at: before.as_ref().map_or(now, |before| before.first_at),
             last_at: now,
             error: Arc::clone(error),
+            hurried: before.is_some_and(|before| before.hurried),
         });
+    }
+
+    /// Returns how long the next restart may wait, so that a failing event is moved as soon as the policy allows it: not
+    /// at all if the event is to be moved now. Only the first time: a handler may name an event that never comes again.
+    pub(crate) fn longest_wait(&self, policy: &DeadLetterPolicy) -> Option<Duration> {
+        let mut state = lock(&self.0);
+        let failing = state.failing.as_mut().filter(|failing| matches!(failing.place, FailurePlace::Named(_)))?;
+        if failing.is_due(policy) {
+            return (!std::mem::replace(&mut failing.hurried, true)).then_some(Duration::ZERO);
+        }
+        let left = policy.min_failing_time.saturating_sub(failing.failing_for());
+        (!left.is_zero()).then_some(left.max(SHORTEST_WAIT))
     }
 
     /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one,
@@ -203,28 +221,36 @@ mod tests {
     #[tokio::test]
     async fn failures_count_for_one_place_only() {
         let attempts = HandlerFailures::default();
-        let fails = |call: Option<(i64, usize)>, error: Arc<Error>| {
-            attempts.record_call(call.map(|(first, _)| first), call.map_or(1, |(_, events)| events));
+        let fails = |first: Option<i64>, error: Arc<Error>| {
+            attempts.record_call(first);
             attempts.record_failure(&error);
             place_and_failures(&attempts).unwrap()
         };
-        assert_eq!(fails(Some((3, 100)), unnamed()), (FailurePlace::From { first: 3, events: 100 }, 1));
-        assert_eq!(
-            fails(Some((3, 10)), unnamed()),
-            (FailurePlace::From { first: 3, events: 10 }, 2),
-            "it is narrowed down"
-        );
-        assert_eq!(fails(Some((3, 1)), unnamed()), (FailurePlace::Event(3), 1), "now it is known");
-        assert_eq!(fails(Some((3, 1)), unnamed()), (FailurePlace::Event(3), 2));
-        assert_eq!(fails(Some((0, 100)), named(3)), (FailurePlace::Event(3), 3), "named, and alone");
-        assert_eq!(
-            fails(Some((0, 100)), failure(Wrapped(EventError::for_tracked_event(Some(3), "x")))),
-            (FailurePlace::Event(3), 4)
-        );
-        assert_eq!(fails(Some((0, 100)), named(4)), (FailurePlace::Event(4), 1), "another event");
-        assert_eq!(fails(Some((3, 1)), unnamed()), (FailurePlace::Event(3), 1), "it starts over");
+        assert_eq!(fails(Some(3), unnamed()), (FailurePlace::From(3), 1));
+        assert_eq!(fails(Some(3), unnamed()), (FailurePlace::From(3), 2));
+        assert_eq!(fails(Some(0), named(3)), (FailurePlace::Named(3), 1), "now it is known");
+        let wrapped = failure(Wrapped(EventError::for_tracked_event(Some(3), "x")));
+        assert_eq!(fails(Some(0), wrapped), (FailurePlace::Named(3), 2));
+        assert_eq!(fails(Some(0), named(4)), (FailurePlace::Named(4), 1), "another event");
+        assert_eq!(fails(Some(0), named(3)), (FailurePlace::Named(3), 1), "it starts over");
         assert_eq!(fails(None, unnamed()), (FailurePlace::Unknown, 1));
         assert_eq!(fails(None, unnamed()), (FailurePlace::Unknown, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_restart_waits_no_longer_than_the_policy() {
+        let policy = DeadLetterPolicy::default();
+        let attempts = HandlerFailures::default();
+        attempts.record_call(Some(3));
+        attempts.record_failure(&unnamed());
+        assert_eq!(attempts.longest_wait(&policy), None, "it is not known which event fails");
+        let mut waits = Vec::new();
+        for pause in [0, 10, 10, 10, 10, 20, 0] {
+            tokio::time::advance(Duration::from_secs(pause)).await;
+            attempts.record_failure(&named(3));
+            waits.push(attempts.longest_wait(&policy).map(|wait| wait.as_secs()));
+        }
+        assert_eq!(waits, [Some(60), Some(50), Some(40), Some(30), Some(20), Some(0), None], "at once only once");
     }
 
     #[tokio::test]
@@ -241,7 +267,7 @@ mod tests {
     #[tokio::test]
     async fn a_place_that_was_passed_is_forgotten() {
         let attempts = HandlerFailures::default();
-        attempts.record_call(Some(3), 10);
+        attempts.record_call(Some(3));
         for (passed, left) in [(Some(2), true), (Some(3), false), (Some(9), false), (None, false)] {
             attempts.record_failure(&unnamed());
             attempts.forget_up_to(passed);
@@ -254,7 +280,7 @@ mod tests {
         let attempts = HandlerFailures::default();
         attempts.record_failure(&named(3));
         attempts.record_failure(&failure(DeadLetterError::new(Some(3), Error::new(ErrorKind::Handler, "down"))));
-        assert_eq!(place_and_failures(&attempts), Some((FailurePlace::Event(3), 1)));
+        assert_eq!(place_and_failures(&attempts), Some((FailurePlace::Named(3), 1)));
         assert!(attempts.current_failure().unwrap().error.source().unwrap().is::<EventError>(), "the error stays");
     }
 }

@@ -6,8 +6,10 @@
 //! | Starting | Opening | as the policy says | Stopping |
 //! | Opening | Running | wait, Opening | Stopping |
 //! | Running | reopen: Opening | link: wait, Opening; handler: as the policy says | Stopping |
-//! | Stopping | ended; after a failure: wait, Adopting or Parked | | |
+//! | Stopping | ended; to restart: Adopting; after a failure: wait, Adopting or Parked | | |
 //! | Parked | Adopting | | ended |
+//!
+//! Requested to restart, a partition that has not started is adopted at once.
 //!
 //! *Adopting* takes over the checkpoint, which fences the previous owner, and determines where to start, for which it
 //! calls the handler's `start_position`. *Starting* calls the handler's `started`. *Opening* and *Running* read and
@@ -111,6 +113,9 @@ enum Before {
 #[derive(Clone, Debug)]
 enum Then {
     End(TaskEnd),
+    /// Adopt at once.
+    Adopt,
+    /// Adopt after a wait.
     Restart,
     Park,
 }
@@ -134,6 +139,10 @@ impl Machine {
     pub(super) fn step(&mut self, outcome: StepOutcome) -> NextStep {
         let (state, next) = match (std::mem::replace(&mut self.state, MachineState::Ended), outcome) {
             (MachineState::Stopping { then }, _) => self.after_stopped(then),
+            (state, StepOutcome::Stop(StopReason::Restarting)) if state.has_started() => {
+                stop_and_then(StopReason::Restarting, Then::Adopt)
+            }
+            (_, StepOutcome::Stop(StopReason::Restarting)) => (MachineState::Adopting, NextStep::Adopt),
             (state, StepOutcome::Stop(reason)) if state.has_started() => {
                 stop_and_then(reason.clone(), Then::End(TaskEnd::Stopped(reason)))
             }
@@ -195,6 +204,8 @@ impl Machine {
 
     fn after_failure(&self) -> Then {
         match self.on_failure {
+            // The next start moves the failing event to the dead letters.
+            _ if self.backoff.is_due() => Then::Restart,
             OnFailure::Restart => Then::Restart,
             OnFailure::Release { cooldown } => Then::End(TaskEnd::Release { cooldown }),
             OnFailure::Park => Then::Park,
@@ -204,6 +215,7 @@ impl Machine {
     fn after_stopped(&mut self, then: Then) -> (MachineState, NextStep) {
         match then {
             Then::End(how) => end_task(how),
+            Then::Adopt => (MachineState::Adopting, NextStep::Adopt),
             Then::Restart => {
                 (MachineState::Waiting { before: Before::Adopting }, NextStep::Wait(self.backoff.next_wait()))
             }
@@ -247,7 +259,7 @@ mod tests {
         let failures = [ErrorKind::EventSource, ErrorKind::Config, ErrorKind::Contended, ErrorKind::InvalidPosition];
         let failed = failures.map(|kind| StepOutcome::Failed(error(kind)));
         let handler_failed = StepOutcome::HandlerFailed(error(ErrorKind::Handler));
-        let stop = [StepOutcome::Stop(StopReason::Shutdown), StepOutcome::Stop(lost())];
+        let stop = [StopReason::Shutdown, lost(), StopReason::Restarting].map(StepOutcome::Stop);
         let mut outcomes = match of {
             NextStep::End(_) => return Vec::new(),
             NextStep::Stop(_) => return vec![StepOutcome::Done],
@@ -308,6 +320,16 @@ mod tests {
 
     fn running() -> Vec<StepOutcome> {
         vec![StepOutcome::Done; 3]
+    }
+
+    #[test]
+    fn a_restart_keeps_the_partition() {
+        let restart = StepOutcome::Stop(StopReason::Restarting);
+        let steps = after(OnFailure::Park, running().into_iter().chain([restart.clone(), StepOutcome::Done]));
+        assert!(matches!(steps[4..], [NextStep::Stop(StopReason::Restarting), NextStep::Adopt]), "{steps:?}");
+        let failed = [StepOutcome::HandlerFailed(error(ErrorKind::Handler)), StepOutcome::Done, restart];
+        let steps = after(OnFailure::Park, running().into_iter().chain(failed));
+        assert!(matches!(steps[5..], [NextStep::Park, NextStep::Adopt]), "{steps:?}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod calls;
 pub(in crate::processor) mod continuity;
 pub(in crate::processor) mod control;
+mod dead_letters;
 mod deliver;
 pub(in crate::processor) mod handler_call;
 pub(in crate::processor) mod handler_failures;
@@ -80,16 +81,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         backoff: &mut RestartBackoff,
     ) -> StepOutcome {
         match (next, session.as_mut()) {
-            (NextStep::Adopt, _) => match self.begin_session(resume_failure.as_ref()).await {
-                Ok(begun) => {
-                    let after = begun.checkpoints.last_reached();
-                    backoff.record_start(after, begun.context.started_elsewhere.is_some());
-                    *session = Some(begun);
-                    *resume_failure = None;
-                    StepOutcome::Done
+            (NextStep::Adopt, _) => {
+                self.control.end_restart();
+                match self.begin_session(resume_failure.as_ref()).await {
+                    Ok(begun) => {
+                        let after = begun.checkpoints.last_reached();
+                        backoff.record_start(after, begun.context.started_elsewhere.is_some());
+                        *session = Some(begun);
+                        *resume_failure = None;
+                        StepOutcome::Done
+                    }
+                    Err(outcome) => outcome,
                 }
-                Err(outcome) => outcome,
-            },
+            }
             (NextStep::Wait(wait), session) => self.wait_for_retry(wait, session).await,
             (NextStep::Park, _) => tokio::select! {
                 biased;
@@ -128,7 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.control.expect_resume();
                 self.control.metrics.count_handler_failure();
                 let policy = &self.shared.config.on_failure;
-                let parks = matches!(policy, OnFailure::Park);
+                let parks = matches!(policy, OnFailure::Park) && !machine.backoff.is_due();
                 telemetry::handler_failed(partition, progress.take_batch(), &error, policy, parks);
                 self.report_failure(&error);
                 machine.step(StepOutcome::HandlerFailed(error))

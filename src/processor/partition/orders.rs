@@ -21,9 +21,9 @@ pub(crate) struct Orders {
 }
 
 impl Orders {
-    /// Requests a stop. Returns false if the partition is already stopping.
+    /// Requests a stop. Returns false if the partition is already stopping for good.
     pub(crate) fn request_stop(&mut self, reason: StopReason) -> bool {
-        let first = self.stop.is_none();
+        let first = matches!(self.stop, None | Some(StopReason::Restarting));
         if first {
             self.stop = Some(reason);
             self.requested_at = Some(Instant::now());

@@ -23,6 +23,8 @@ pub(crate) struct RestartBackoff {
     furthest: Option<i64>,
     /// The last event that is finished, with all before it. It may be in a batch that failed.
     finished: Option<i64>,
+    /// How long the next wait may take at most.
+    limit: Option<Duration>,
 }
 
 impl RestartBackoff {
@@ -34,13 +36,24 @@ impl RestartBackoff {
     /// [`LONGEST_WAIT`], also with [jitter](crate::processor::shared::shorten_randomly).
     pub(crate) fn next_wait_between(&mut self, requested: Duration, longest: Duration) -> Duration {
         let requested = requested.min(LONGEST_WAIT) * 4 / 3;
+        let limit = self.limit.take().unwrap_or(Duration::MAX);
         if std::mem::take(&mut self.progressed) {
-            return WAIT_AFTER_PROGRESS.max(requested);
+            return WAIT_AFTER_PROGRESS.max(requested).min(limit);
         }
         let first = FIRST_WAIT.max(requested);
         let wait = Backoff::new(first, longest.max(first)).wait_after(self.failures);
         self.failures = self.failures.saturating_add(1);
-        wait
+        wait.min(limit)
+    }
+
+    /// Limits the next wait.
+    pub(crate) fn limit_next_wait(&mut self, longest: Option<Duration>) {
+        self.limit = longest;
+    }
+
+    /// Returns whether the next attempt begins at once.
+    pub(crate) fn is_due(&self) -> bool {
+        self.limit == Some(Duration::ZERO)
     }
 
     /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one,

@@ -91,7 +91,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let context = session.context.clone();
         self.control.progress.enter_phase(PartitionPhase::Handling);
         // The call is inside the future because it may panic before it returns one.
-        let asking = async { self.shared.handler.undecodable(event, context).await };
+        let asking = async {
+            if let Some(dead_letters) = &self.shared.dead_letters {
+                dead_letters.store_undecodable(event.clone(), &context).await?;
+            }
+            self.shared.handler.undecodable(event, context).await
+        };
         let allowed = tokio::select! {
             biased;
             reason = self.wait_for_stop_or_fence(&mut session.writing) => return StepOutcome::Stop(reason),

@@ -236,7 +236,7 @@ impl<E> MemorySource<E> {
     }
 }
 
-impl<E: From<MemoryEvent> + Positioned + Send + 'static> EventSource for MemorySource<E> {
+impl<E: From<MemoryEvent> + Positioned + Send + Sync + 'static> EventSource for MemorySource<E> {
     type Event = E;
 
     async fn event_hub_properties(&self) -> Result<EventHubProperties> {

@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HandlerExt,
-};
+use eventhubs_checkpoint::processor::{DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 
 use crate::world::{Instance, World};
@@ -93,5 +91,5 @@ pub async fn start(
     sink: &Sink,
     policy: DeadLetterPolicy,
 ) -> Instance {
-    world.start_with("a", world.hub.source(), handler.with_dead_letters(sink.clone(), policy)).await
+    world.start_with_dead_letters("a", handler, sink.clone(), policy).await
 }

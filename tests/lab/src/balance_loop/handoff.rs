@@ -27,6 +27,7 @@ fn under_load(instances: u32, storm: Duration) -> Plan {
     for member in &mut plan.members {
         member.role = Role::CrateProcessor;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
+        member.one_by_one = None;
         member.work = Duration::from_millis(500);
     }
     plan.loads = vec![Load { every: seconds(20), burst: 20 }];

@@ -43,6 +43,7 @@ impl Member {
             tracks: false,
             failures_per_mille: 0,
             bad_events: None,
+            one_by_one: None,
             terms: None,
         }
     }

@@ -1,6 +1,7 @@
 //! This crate's processor as an instance.
 
 mod bad_events;
+mod one_by_one;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -10,8 +11,8 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, LoadBalancingStrategy, OnLe
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, HandlerExt, OnInvalidCheckpoint, OnShutdown,
-    PartitionContext, PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
+    CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext,
+    PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
@@ -24,6 +25,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
+use self::one_by_one::Batches;
 use super::blocked::only_while_open;
 use super::host::{ExitStatus, Host, InstanceFuture, InstanceKind};
 use super::ledger::Ledger;
@@ -68,11 +70,10 @@ async fn live(host: Host) -> ExitStatus {
         under_way: Mutex::default(),
         failed_once: Mutex::default(),
     };
-    if host.member.bad_events.is_some_and(|bad| bad.always) {
-        let handler = handler.with_dead_letters(bad_events::sink(&host), DeadLetterPolicy::default());
-        return run(host, store, config, handler, requested).await;
+    match host.member.one_by_one {
+        Some(one_by_one) => run(host, store, config, Batches::new(handler, one_by_one), requested).await,
+        None => run(host, store, config, handler, requested).await,
     }
-    run(host, store, config, handler, requested).await
 }
 
 async fn run<H: Handler<MemoryEvent>>(
@@ -82,7 +83,11 @@ async fn run<H: Handler<MemoryEvent>>(
     handler: H,
     requested: impl Future<Output = ()> + Send,
 ) -> ExitStatus {
-    let processor = match Processor::builder(host.source.clone(), store, handler).with_config(config).build() {
+    let mut builder = Processor::builder(host.source.clone(), store, handler).with_config(config);
+    if host.member.bad_events.is_some_and(|bad| bad.always) {
+        builder = builder.with_dead_letters(bad_events::sink(&host), DeadLetterPolicy::default());
+    }
+    let processor = match builder.build() {
         Ok(processor) => processor,
         Err(error) => return ExitStatus::Failed(error.to_string()),
     };
@@ -202,6 +207,12 @@ impl Worker {
     fn fails(&self) -> bool {
         let chance = self.host.member.failures_per_mille;
         lock(&self.rng).random_range(0..1000) < chance
+    }
+
+    /// One event is a small part of a batch.
+    fn fails_at_one_event(&self) -> bool {
+        let chance = self.host.member.failures_per_mille;
+        lock(&self.rng).random_range(0..1000 * bad_events::BATCH) < chance
     }
 
     async fn work(&self) {

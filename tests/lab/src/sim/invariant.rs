@@ -43,6 +43,9 @@ pub enum Invariant {
     /// After one start of a partition, a handler of this crate gets every event once and in order, except for events
     /// that retention removed before they were read.
     Continuous,
+    /// Within one start of a partition, single events that a handler processes in an order never run at once, and begin
+    /// in that order.
+    KeyOrder,
     /// While the storage rejects requests, an instance of this crate sends no more requests than without faults.
     Restrained,
     /// An ownership that this crate writes names its writer or no owner, and always has the key `ownerid`.
@@ -63,7 +66,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -79,6 +82,7 @@ impl Invariant {
         Self::NoUnreadPartition,
         Self::OneHandler,
         Self::Continuous,
+        Self::KeyOrder,
         Self::Restrained,
         Self::OwnRecord,
         Self::EpochGrows,

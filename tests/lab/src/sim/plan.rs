@@ -5,6 +5,7 @@ mod bad_events;
 mod draw;
 mod failure_rule;
 mod incident;
+mod one_by_one;
 mod storage_fault;
 mod terms;
 mod tuning;
@@ -19,6 +20,7 @@ pub(super) use self::draw::MOST_PER_MILLE;
 pub(super) use self::draw::reset;
 pub use self::failure_rule::{Blobs, Failure, FailureRule};
 pub use self::incident::{Incident, IncidentKind, Reset};
+pub use self::one_by_one::{DrawnOrder, OneByOne};
 pub use self::storage_fault::StorageFault;
 pub use self::terms::Terms;
 pub use self::tuning::{StartAt, Tuning};
@@ -225,6 +227,8 @@ pub struct Member {
     pub failures_per_mille: u32,
     /// The events at which its handler fails, if any. It then takes its time per event, and not per batch.
     pub bad_events: Option<BadEvents>,
+    /// How it processes single events, if it does.
+    pub one_by_one: Option<OneByOne>,
 }
 
 /// The implementation that a member runs.

@@ -196,6 +196,7 @@ fn calm(args: &Args, group: Group, seed: u64, storm: Duration) -> Plan {
     for member in &mut plan.members {
         member.role = Role::Guest(0);
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
+        member.one_by_one = None;
         member.work = Duration::from_millis(100);
     }
     plan

@@ -32,6 +32,7 @@ fn plain(seed: u64, lasts: Duration) -> Plan {
         member.role = Role::CrateProcessor;
         member.starts_at = Duration::from_secs(5) * index;
         (member.skew_seconds, member.failures_per_mille, member.tracks) = (0, 0, false);
+        member.one_by_one = None;
         member.work = Duration::from_millis(100);
     }
     plan.loads = vec![Load { every: Duration::from_secs(20), burst: 20 }];

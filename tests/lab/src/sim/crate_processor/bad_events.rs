@@ -5,23 +5,32 @@ use std::sync::Arc;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{DeadLetter, DeadLetterSink, EventError, HandlerError, PartitionContext};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Error, ErrorKind};
+use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
 use tokio::time::sleep;
 
 use super::Worker;
 use crate::sim::host::Host;
 use crate::sim::observer::BatchInProgress;
-use crate::sim::plan::BadEvents;
+use crate::sim::plan::{BadEvents, OneByOne};
 
 /// The number of events for which a handler takes as long as the plan says for a batch.
-const BATCH: u32 = 100;
+pub(super) const BATCH: u32 = 100;
 
 /// Returns a sink that counts its events as processed.
 pub(super) fn sink(host: &Arc<Host>) -> impl DeadLetterSink<MemoryEvent> + use<> {
     let reporter = host.reporter.clone();
+    let one_by_one = host.member.one_by_one;
     move |letter: DeadLetter<MemoryEvent>| {
-        let events = [(*letter.event).clone()];
-        reporter.begins(&letter.partition_id, &events).done(&events);
+        let event = &*letter.event;
+        match one_by_one {
+            Some(OneByOne { order, .. }) => {
+                let key = order.key_of(event.sequence_number);
+                reporter.begins_event(&letter.partition_id, event, key).done(std::slice::from_ref(event));
+            }
+            None => {
+                reporter.begins(&letter.partition_id, std::slice::from_ref(event)).done(std::slice::from_ref(event))
+            }
+        }
         async { Ok(()) }
     }
 }
@@ -39,7 +48,7 @@ impl Worker {
             sleep(self.up_to(self.host.member.work) / BATCH).await;
             self.host.runs().await;
             if bad.include(event) {
-                self.fail_at(bad, event, context)?;
+                self.fail_at(bad, event, context.partition_id())?;
             }
             handling.done(std::slice::from_ref(event));
             context.checkpoint(event);
@@ -47,11 +56,16 @@ impl Worker {
         Ok(())
     }
 
-    fn fail_at(&self, bad: BadEvents, event: &MemoryEvent, context: &PartitionContext) -> Result<(), HandlerError> {
+    pub(super) fn fail_at(
+        &self,
+        bad: BadEvents,
+        event: &MemoryEvent,
+        partition: &PartitionId,
+    ) -> Result<(), HandlerError> {
         if bad.always {
             return Err(EventError::permanent(event, "an unknown format").into());
         }
-        let first = lock(&self.failed_once).insert((context.partition_id().clone(), event.sequence_number));
+        let first = lock(&self.failed_once).insert((partition.clone(), event.sequence_number));
         if first { Err(Error::new(ErrorKind::Handler, "an occasional failure").into()) } else { Ok(()) }
     }
 }

@@ -1,5 +1,6 @@
 //! Calls of handlers. Calls of a crashed incarnation do not count, although its tasks may take a moment to end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eventhubs_checkpoint::PartitionId;
@@ -25,7 +26,7 @@ impl State {
         let since = book.history.started();
         let verdict = epoch.map(|epoch| book.epochs.processes(epoch));
         let delivery = put_to.map_or_else(Delivery::default, |number| Delivery::beginning_with(number + 1));
-        let session = Session { since, epoch, busy: false, delivery };
+        let session = Session { since, epoch, busy: false, delivery, keys: BTreeMap::new() };
         let before = self.incarnations[incarnation].sessions.insert(partition, session);
         let name = self.name_of(incarnation);
         self.check(Invariant::OneHandler, before.is_none(), || format!("{name} started partition {partition} twice"));
@@ -86,6 +87,38 @@ impl State {
         let session = self.incarnations[incarnation].sessions.get_mut(&partition);
         if let Some(session) = session.filter(|session| session.since == since) {
             session.busy = false;
+        }
+    }
+
+    /// An event that is tried again begins again.
+    pub(super) fn event_begins(
+        &mut self,
+        incarnation: usize,
+        partition: usize,
+        event: &MemoryEvent,
+        key: Option<i64>,
+    ) -> u64 {
+        if !self.incarnations[incarnation].alive {
+            return 0;
+        }
+        let number = event.sequence_number;
+        let Some(session) = self.incarnations[incarnation].sessions.get_mut(&partition) else { return 0 };
+        let since = session.since;
+        let before = key.and_then(|key| session.keys.insert(key, (number, true)));
+        let in_order = before.is_none_or(|(before, runs)| !runs && before <= number);
+        let name = self.name_of(incarnation);
+        self.check(Invariant::KeyOrder, in_order, || {
+            format!("{name} begins event {number} of partition {partition} after, or beside, {before:?}")
+        });
+        since
+    }
+
+    pub(super) fn event_ends(&mut self, incarnation: usize, partition: usize, since: u64, key: Option<i64>) {
+        let session = self.incarnations[incarnation].sessions.get_mut(&partition);
+        if let Some(session) = session.filter(|session| session.since == since)
+            && let Some((_, runs)) = key.and_then(|key| session.keys.get_mut(&key))
+        {
+            *runs = false;
         }
     }
 

@@ -51,6 +51,8 @@ pub(super) struct Session {
     pub(super) epoch: Option<i64>,
     pub(super) busy: bool,
     pub(super) delivery: Delivery,
+    /// Of the keys of single events: the last one that has begun, and whether it runs.
+    pub(super) keys: BTreeMap<i64, (i64, bool)>,
 }
 
 /// A new incarnation.

@@ -46,6 +46,15 @@ impl Reporter {
         BatchInProgress { reporter: self.clone(), partition, session, _turn: Some(turn) }
     }
 
+    /// Reports that a handler of single events begins one of them. Until the returned value is dropped, it begins no other
+    /// one with the same key.
+    #[must_use]
+    pub fn begins_event(&self, partition: &PartitionId, event: &MemoryEvent, key: Option<i64>) -> EventInProgress {
+        let partition = index_of(partition);
+        let session = self.observer.lock().event_begins(self.incarnation, partition, event, key);
+        EventInProgress { reporter: self.clone(), partition, session, key }
+    }
+
     /// Reports that the handler stopped.
     pub fn stopped(&self, partition: &PartitionId, reason: &StopReason) {
         self.observer.lock().handler_stopped(self.incarnation, partition, reason);
@@ -95,5 +104,28 @@ struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         self.reporter.observer.lock().handler_returns(self.reporter.incarnation, self.partition, self.session);
+    }
+}
+
+/// An event that a handler of single events is processing.
+#[derive(Debug)]
+pub struct EventInProgress {
+    reporter: Reporter,
+    partition: usize,
+    session: u64,
+    key: Option<i64>,
+}
+
+impl EventInProgress {
+    /// Reports that the event is processed. Call it before the handler returns.
+    pub fn done(&self, events: &[MemoryEvent]) {
+        self.reporter.observer.lock().handled(self.reporter.incarnation, self.partition, self.session, events);
+    }
+}
+
+impl Drop for EventInProgress {
+    fn drop(&mut self) {
+        let Self { reporter, partition, session, key } = self;
+        reporter.observer.lock().event_ends(reporter.incarnation, *partition, *session, *key);
     }
 }

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::{
     Account, Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StorageFault,
-    Tuning, bad_events, failure_rule, terms,
+    Tuning, bad_events, failure_rule, one_by_one, terms,
 };
 use crate::sim::foreign::Sdk;
 
@@ -38,6 +38,7 @@ impl Plan {
         if keeps_positions(&members, seed) {
             settings.own_positions = OwnPositions::Fenced;
         }
+        one_by_one::draw(&mut members, &settings, seed);
         bad_events::draw(&mut members, &settings, seed, scale);
         let loads = (0..scale.partitions.max(1)).map(|_| load(&mut rng)).collect();
         let mut drawing = Drawing { rng, scale, members: scale.instances.max(1), settings: &settings };
@@ -108,6 +109,7 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
         tracks: rng.random_bool(0.4),
         failures_per_mille: if rng.random_bool(0.3) { 5 } else { 0 },
         bad_events: None,
+        one_by_one: None,
         terms: None,
     }
 }
