@@ -100,7 +100,7 @@ pub mod testing;
 mod util;
 
 pub use error::{Error, ErrorKind, Result};
-pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Position};
+pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Pause, Position};
 pub use processor::{Handler, HandlerError, PartitionContext, Processor, StopReason, handler_fn};
 pub use store::GroupStore;
 pub use telemetry::metrics;

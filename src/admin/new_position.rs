@@ -151,6 +151,7 @@ mod tests {
         let described = |found| CheckpointDescription {
             position: recorded_at(found),
             initial: false,
+            paused: None,
             of_former_hub: false,
             owner: None,
             updated: OffsetDateTime::UNIX_EPOCH,

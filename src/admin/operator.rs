@@ -2,17 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use futures::FutureExt;
-use futures::future::{join_all, pending};
+use futures::future::join_all;
+use time::OffsetDateTime;
 
-use super::plan::Expected;
 use super::reader::Reader;
 use super::records::{GroupRecords, OwnerRecords};
 use super::reset::{NotDone, ResetOptions, ResetOutcome};
 use super::reset_steps::ResetReport;
-use super::session::{OperatorSession, ResetOrder, decide_takeover};
+use super::session::{CheckpointChange, OperatorSession, ResetOrder, decide_takeover};
 use crate::error::{Error, Result};
-use crate::model::{NameCase, OwnerId, PartitionId, Position};
+use crate::model::{NameCase, OwnerId, PartitionId, Pause, Position};
 use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts};
 
 /// An operator of one consumer group, for one run of an administrative program.
@@ -75,7 +74,8 @@ impl Operator {
     /// the partition, reserved for the displaced owner, which claims it at its next listing, within half a lease
     /// duration. The handler of the displaced owner stops when that owner detects the loss: at its next checkpoint,
     /// renewal or listing. Events that it processes until then are processed again or not, depending on the new
-    /// position. If the partition was paused, it is not paused anymore.
+    /// position. A [pause](Self::pause) of an operator stays. A partition that was parked, or paused by
+    /// [`ProcessorHandle::pause`], is so no longer.
     ///
     /// If the operator crashes in between, the checkpoint is at the old position or at the new one, and its partitions
     /// have no owner until its leases expire.
@@ -85,6 +85,7 @@ impl Operator {
     /// The error of the storage, if the group could not be listed, and [`ErrorKind::Config`](crate::ErrorKind::Config)
     /// if a partition is given two positions: nothing was written, correct the cause and reset again. The outcome of
     /// each partition is in its own [`ResetOutcome`].
+    /// [`ProcessorHandle::pause`]: crate::processor::ProcessorHandle::pause
     #[doc(alias = "offset reset")]
     #[doc(alias = "rewind")]
     #[doc(alias = "seek")]
@@ -101,20 +102,80 @@ impl Operator {
         }
         let listing = &OwnerRecords::read(&self.store).await?;
         let resets = resets.into_iter().map(|(partition, position)| async move {
-            let order = ResetOrder {
-                position,
-                hub_created_at: None,
-                expected: Expected::Any,
-                attempts: 1,
-                stop: pending().boxed().shared(),
-            };
+            let order = ResetOrder::unconditional(CheckpointChange::Position(position));
             let outcome = self.reset_one(listing, &partition, &order, options).await;
             (partition, outcome)
         });
         Ok(join_all(resets).await)
     }
 
-    /// Resets one partition, by a listing of the group.
+    /// Pauses these partitions: nothing of them is delivered until they are [resumed](Self::resume), or until a time.
+    /// Whoever owns them keeps their leases and waits, also after a restart or a move to another instance.
+    ///
+    /// The mark is stored in the checkpoint, in the same way and under the same conditions as the position of a
+    /// [reset](Self::reset): the operator takes the partition over, writes the mark, and returns the partition. Events
+    /// that the owner processes until it detects the loss are processed again after the pause. The position stays.
+    ///
+    /// Only processors of this crate heed the mark. One of another SDK reads on, and its next checkpoint removes the mark.
+    ///
+    /// # Errors
+    ///
+    /// As for [`reset`](Self::reset). A partition without a checkpoint cannot be paused, because there is no record for
+    /// the mark: [`NotDone::Failed`] with [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
+    pub async fn pause(
+        &self,
+        partitions: Vec<PartitionId>,
+        until: Option<OffsetDateTime>,
+        reason: Option<&str>,
+        options: &ResetOptions,
+    ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
+        let listing = &OwnerRecords::read(&self.store).await?;
+        let now = self.store.server_time();
+        let pause = Pause::new(now.replace_nanosecond(0).unwrap_or(now), until, reason);
+        let pauses = partitions.into_iter().map(|partition| {
+            let order = ResetOrder::unconditional(CheckpointChange::Pause(Some(pause.clone())));
+            async move {
+                let outcome = self.reset_one(listing, &partition, &order, options).await;
+                (partition, outcome)
+            }
+        });
+        Ok(join_all(pauses).await)
+    }
+
+    /// Ends the [pause](Self::pause) of these partitions, also one that
+    /// [`OnFailure::Park`](crate::processor::OnFailure::Park) has stored. A partition that is not paused stays with its
+    /// owner: its outcome is [`ResetOutcome::Done`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`reset`](Self::reset).
+    pub async fn resume(
+        &self,
+        partitions: Vec<PartitionId>,
+        options: &ResetOptions,
+    ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
+        let checkpoints = self.store.list_checkpoints().await?.records;
+        let paused: BTreeSet<_> = checkpoints
+            .into_iter()
+            .filter(|checkpoint| checkpoint.record.paused.is_some())
+            .map(|checkpoint| checkpoint.partition)
+            .collect();
+        let listing = &OwnerRecords::read(&self.store).await?;
+        let order = &ResetOrder::unconditional(CheckpointChange::Pause(None));
+        let resumptions = partitions.into_iter().map(|partition| {
+            let is_paused = paused.contains(&partition);
+            async move {
+                let outcome = match is_paused {
+                    true => self.reset_one(listing, &partition, order, options).await,
+                    false => ResetOutcome::Done,
+                };
+                (partition, outcome)
+            }
+        });
+        Ok(join_all(resumptions).await)
+    }
+
+    /// Changes the checkpoint of one partition, by a listing of the group.
     pub(super) async fn reset_one(
         &self,
         listing: &OwnerRecords,

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::records::{GroupRecords, HubRanges};
 use crate::model::{
-    CheckpointRecord, ETag, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId, Position,
+    CheckpointRecord, ETag, LeaseDurations, OwnerId, Ownership, OwnershipRecord, PartitionId, Pause, Position,
 };
 use crate::planner::{PartitionOwner, PartitionView, View};
 use crate::source::{BEFORE_EVERYTHING, Lag, LagState, PartitionProperties, is_of_former_hub};
@@ -45,6 +45,8 @@ pub struct CheckpointDescription {
     /// starts elsewhere, see [`InvalidReason::Recreated`](crate::processor::InvalidReason); a processor of another SDK
     /// skips or repeats events. False if the event hub was not read.
     pub of_former_hub: bool,
+    /// Why and until when nothing of the partition is delivered, if it is paused.
+    pub paused: Option<Pause>,
     /// The owner that wrote it, if it is of this crate.
     pub owner: Option<OwnerId>,
     /// When it was written last, by the server's clock.
@@ -239,6 +241,7 @@ impl Describer<'_> {
             position: record.into(),
             initial: record.initial,
             of_former_hub: self.is_of_former_hub(checkpoint),
+            paused: record.paused.clone().filter(|pause| !pause.has_ended(self.records.taken_at)),
             owner: record.owner.clone(),
             updated: checkpoint.last_modified,
             etag: checkpoint.etag.clone(),

@@ -12,7 +12,7 @@ use super::partition_description::PartitionDescription;
 use super::plan::{NO_SUCH_PARTITION, Plan, PlannedChange, plan_no_change, plan_refusal, plan_reset};
 use super::records::{HubRanges, OwnerRecords};
 use super::reset::{Reset, ResetOptions, ResetOutcome, ResetTarget};
-use super::session::ResetOrder;
+use super::session::{CheckpointChange, ResetOrder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::source::{EventSource, NO_EPOCH, OffsetFormat, resolve_start};
@@ -104,7 +104,7 @@ impl Plan {
         let stop = stop.boxed().shared();
         let resets = self.writes().filter_map(move |change| {
             let order = ResetOrder {
-                position: change.to.clone()?,
+                change: CheckpointChange::Position(change.to.clone()?),
                 hub_created_at: self.hub_created_at,
                 expected: change.expected_checkpoint(),
                 attempts: MAX_RESETS,

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 
 use futures::FutureExt;
-use futures::future::{BoxFuture, Either, Shared, select};
+use futures::future::{BoxFuture, Either, Shared, pending, select};
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
@@ -17,7 +17,7 @@ use super::reset_steps::{Purpose, ResetProgress, ResetReport, ResetStep, StepEnd
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::backoff::CountingBackoff;
 use crate::error::{Error, ErrorKind};
-use crate::model::{OwnershipRecord, PartitionId, Position};
+use crate::model::{CheckpointRecord, OwnershipRecord, PartitionId, Pause, Position};
 use crate::store::membership::DeclareDeadOutcome;
 use crate::store::{AdoptOutcome, Adoption, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome};
 
@@ -27,9 +27,9 @@ const MAX_CLAIMS: u32 = 3;
 /// How many times the position, or the release, is tried.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// A position to write.
+/// What to write into a checkpoint.
 pub(super) struct ResetOrder {
-    pub(super) position: Position,
+    pub(super) change: CheckpointChange,
     /// When the event hub of the position was created, if that is known.
     pub(super) hub_created_at: Option<OffsetDateTime>,
     /// What the checkpoint must be.
@@ -37,8 +37,29 @@ pub(super) struct ResetOrder {
     /// How many times the partition is reset if another owner claims it in the meantime, as processors of other SDKs
     /// do.
     pub(super) attempts: u32,
-    /// Ends when the operator should write no further positions.
+    /// Ends when the operator should write nothing more.
     pub(super) stop: Shared<BoxFuture<'static, ()>>,
+}
+
+/// A change of a checkpoint.
+pub(super) enum CheckpointChange {
+    Position(Position),
+    /// `None` removes the pause.
+    Pause(Option<Pause>),
+}
+
+impl CheckpointChange {
+    /// Returns whether the record shows that the change was written.
+    fn is_in(&self, record: &CheckpointRecord) -> bool {
+        match self {
+            // A record without an offset is at a position with an empty one.
+            Self::Position(position) => {
+                record.sequence_number == Some(position.sequence_number)
+                    && record.offset.as_deref().unwrap_or_default() == position.offset
+            }
+            Self::Pause(pause) => record.paused == *pause,
+        }
+    }
 }
 
 /// One partition, from the takeover to the report.
@@ -146,7 +167,7 @@ impl<'a> OperatorSession<'a> {
                     Either::Right(_) => Err(StepFailure::Refused(NotDone::Stopped)),
                 }
             }
-            (ResetStep::Write, Some(order)) => self.write_position(order).await,
+            (ResetStep::Write, Some(order)) => self.write_change(order).await,
             // Without an order there is nothing to do but to release the partition.
             (ResetStep::Release { .. }, _) | (_, None) => self.release_partition().await,
         }
@@ -208,10 +229,7 @@ impl<'a> OperatorSession<'a> {
             Err(error) => return Err(StepFailure::Failed(error)),
         };
         let found = adoption.record();
-        // A record without an offset is at a position with an empty one.
-        let is_written = self.progress.in_doubt
-            && found.sequence_number == Some(order.position.sequence_number)
-            && found.offset.as_deref().unwrap_or_default() == order.position.offset;
+        let is_written = self.progress.in_doubt && order.change.is_in(found);
         if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
             return Err(StepFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
         }
@@ -241,7 +259,7 @@ impl<'a> OperatorSession<'a> {
         Ok(())
     }
 
-    async fn write_position(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
+    async fn write_change(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
         if order.is_stopped() {
             return Err(StepFailure::Refused(NotDone::Stopped));
         }
@@ -249,7 +267,11 @@ impl<'a> OperatorSession<'a> {
             return Err(StepFailure::Lost(NotDone::Lost { by: None }));
         };
         adoption.set_hub_created_at(order.hub_created_at);
-        self.store.replace_checkpoint(adoption, &order.position).await.map_err(StepFailure::Failed)
+        let written = match &order.change {
+            CheckpointChange::Position(position) => self.store.replace_checkpoint(adoption, position).await,
+            CheckpointChange::Pause(pause) => self.store.set_pause(adoption, pause.clone()).await,
+        };
+        written.map_err(StepFailure::Failed)
     }
 
     async fn release_partition(&self) -> Result<(), StepFailure> {
@@ -267,6 +289,11 @@ impl<'a> OperatorSession<'a> {
 }
 
 impl ResetOrder {
+    /// Returns the order to make a change whatever the checkpoint is.
+    pub(super) fn unconditional(change: CheckpointChange) -> Self {
+        Self { change, hub_created_at: None, expected: Expected::Any, attempts: 1, stop: pending().boxed().shared() }
+    }
+
     fn is_stopped(&self) -> bool {
         self.stop.clone().now_or_never().is_some()
     }

@@ -6,7 +6,7 @@
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
 //! | ownership | `ownerid` (always present; `""` means released) | `ehcincarnation`, `ehcclaimedat`, `ehcepoch`, `ehcload`, `ehccooperative`, `ehchandoffto`, `ehcoperator`, `ehcdraining`, `ehcaway`, `ehcleasescope`, `ehcleaseduration` |
-//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated`, `ehcpaused`, `ehcpauseduntil`, `ehcpausereason`, `ehcparked` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
 //! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`.
@@ -44,6 +44,10 @@ const EPOCH: &str = "ehcepoch";
 const UPDATED_AT: &str = "ehcupdatedat";
 const INITIAL: &str = "ehcinitial";
 const HUB_CREATED: &str = "ehchubcreated";
+const PAUSED: &str = "ehcpaused";
+const PAUSED_UNTIL: &str = "ehcpauseduntil";
+const PAUSE_REASON: &str = "ehcpausereason";
+const PARKED: &str = "ehcparked";
 const LOAD: &str = "ehcload";
 const COOPERATIVE: &str = "ehccooperative";
 const HANDOFF_TO: &str = "ehchandoffto";
@@ -157,7 +161,7 @@ mod tests {
 
     use super::*;
     use crate::hostile::hostile_text;
-    use crate::model::{CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord};
+    use crate::model::{CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, Pause};
 
     #[test]
     fn keys_that_no_other_sdk_knows_have_a_prefix() {
@@ -185,6 +189,11 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             hub_created_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             initial: true,
+            paused: Some(Pause::new(
+                datetime!(2026-11-20 13:00:07 UTC),
+                Some(datetime!(2026-11-21 13:00:07 UTC)),
+                Some("a migration"),
+            )),
             other: BTreeMap::new(),
         };
         let mut heartbeat = HeartbeatRecord::new(owner.clone(), incarnation, Duration::from_secs(60));

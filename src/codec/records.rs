@@ -1,12 +1,19 @@
 //! The metadata of ownerships, checkpoints and heartbeats.
 
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+
 use super::{
     AWAY, CLAIMED_AT, COOPERATIVE, DECLARED_DEAD_BY, DRAINING, EPOCH, HANDOFF_TO, HUB_CREATED, INCARNATION, INITIAL,
-    LEASE_DURATION, LEASE_SCOPE, LOAD, MalformedRecord, MetadataReader, OFFSET, OPERATOR, OWNER_ID, SCOPE_INSTANCE,
-    SEQUENCE_NUMBER, UPDATED_AT, YES, format_seconds, format_time, insert_some, malformed_record, parse_flag,
-    parse_seconds, parse_time, quote_value,
+    LEASE_DURATION, LEASE_SCOPE, LOAD, MalformedRecord, MetadataReader, OFFSET, OPERATOR, OWNER_ID, PARKED,
+    PAUSE_REASON, PAUSED, PAUSED_UNTIL, SCOPE_INSTANCE, SEQUENCE_NUMBER, UPDATED_AT, YES, format_seconds, format_time,
+    insert_some, malformed_record, parse_flag, parse_seconds, parse_time, quote_value,
 };
-use crate::model::{CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord};
+use crate::model::{
+    CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord, Pause,
+};
+
+/// Metadata are HTTP headers: what they cannot hold is encoded, and so is the character that shows it.
+const ENCODED_IN_TEXT: &AsciiSet = &CONTROLS.add(b'%');
 
 /// Returns the metadata of an ownership blob.
 #[must_use]
@@ -81,6 +88,13 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     insert_some(&mut metadata, OWNER_ID, record.owner.as_ref().map(OwnerId::as_str));
     insert_some(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     insert_some(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
+    if let Some(Pause { since, until, reason, parked }) = &record.paused {
+        let reason = reason.as_ref().map(|reason| utf8_percent_encode(reason, ENCODED_IN_TEXT).to_string());
+        insert_some(&mut metadata, PAUSED, format_time(*since));
+        insert_some(&mut metadata, PAUSED_UNTIL, until.and_then(format_time));
+        insert_some(&mut metadata, PAUSE_REASON, reason);
+        insert_some(&mut metadata, PARKED, parked.then_some(YES));
+    }
     metadata
 }
 
@@ -112,6 +126,7 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         // Another program may have changed the position and kept the keys that it does not know.
         initial: fields.take_nonempty(INITIAL).is_some_and(|recorded| number == Some(recorded)),
         hub_created_at: fields.take(HUB_CREATED).and_then(parse_time),
+        paused: take_pause(&mut fields),
         other: fields.take_rest(),
     };
     let problem = match (&record.sequence_number, &record.offset) {
@@ -127,6 +142,15 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         )),
     };
     (record, problem.map(|problem| MalformedRecord::new(blob, problem)))
+}
+
+/// Takes the pause. One whose end is not readable does not end by itself.
+fn take_pause(fields: &mut MetadataReader<'_>) -> Option<Pause> {
+    let since = fields.take_known(PAUSED, parse_time);
+    let until = fields.take_known(PAUSED_UNTIL, parse_time);
+    let reason = fields.take_nonempty(PAUSE_REASON).map(|reason| percent_decode_str(reason).decode_utf8_lossy());
+    let parked = fields.take_known(PARKED, parse_flag).is_some();
+    Some(Pause { parked, ..Pause::new(since?, until, reason.as_deref()) })
 }
 
 /// Returns the sequence number of a checkpoint as other readers see it, which includes the smallest one.
@@ -299,6 +323,11 @@ mod tests {
             updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
             initial: true,
             hub_created_at: Some(datetime!(2026-01-31 08:00:00 UTC)),
+            paused: Some(Pause::new(
+                datetime!(2026-11-20 12:00:00 UTC),
+                Some(datetime!(2026-11-20 14:00:00 UTC)),
+                Some("the database is 100 % full, f\u{fc}r heute"),
+            )),
             other: BTreeMap::from([("foreign".to_owned(), "1".to_owned())]),
         };
         let wire = metadata([
@@ -307,6 +336,9 @@ mod tests {
             ("offset", "4311810305"),
             ("ownerid", "pod-1"),
             ("ehcinitial", "42"),
+            ("ehcpaused", "2026-11-20T12:00:00Z"),
+            ("ehcpauseduntil", "2026-11-20T14:00:00Z"),
+            ("ehcpausereason", "the database is 100 %25 full, f%C3%BCr heute"),
             ("sequencenumber", "42"),
             ("ehcupdatedat", "2026-11-20T13:00:07Z"),
         ]);

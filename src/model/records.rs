@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use super::owner::{Identity, Incarnation, OwnerId, Relation};
+use super::pause::Pause;
 
 /// The content of an ownership blob.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -171,6 +172,9 @@ pub struct CheckpointRecord {
     /// recreated event hub start over, so a position is meaningless in an event hub with another creation time. `None`
     /// if the writer did not know the time, as with processors of other SDKs.
     pub hub_created_at: Option<OffsetDateTime>,
+    /// That nothing of the partition is to be delivered. Checkpoints keep it until it has ended; those of other SDKs
+    /// remove it.
+    pub paused: Option<Pause>,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }

@@ -104,14 +104,17 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     ///
     /// Neither the checkpoint nor an application's [own position](Handler::start_position) passes an event that is
     /// neither processed nor stored. The owner remembers in memory which events it has moved. If one is redelivered, it
-    /// is neither given to the handler nor stored again.
+    /// is neither given to the handler nor stored again. What is known of an event that cannot be decoded may be stored
+    /// more than once.
     ///
     /// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
     /// record does not show that this instance owns the partition, or if the sink fails. Each dead letter costs one read
     /// of that record.
     ///
-    /// The [handler timeout](ProcessorConfig::handler_timeout) applies to each call of the handler and of the sink.
-    /// Without it, which is the default, a call that hangs never fails, so its event is never moved.
+    /// For batches, the [handler timeout](ProcessorConfig::handler_timeout) limits each call of the handler, and of the
+    /// sink between two of them. For single events,
+    /// [`with_event_timeout`](super::EachEvent::with_event_timeout) limits each attempt and each call of the sink. Without
+    /// them, which is the default, a call that hangs never fails, so its event is never moved.
     #[doc(alias = "poison")]
     pub fn with_dead_letters<K>(mut self, sink: K, policy: DeadLetterPolicy) -> Self
     where

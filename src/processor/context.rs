@@ -184,8 +184,8 @@ impl PartitionContext {
     /// knows that it can never process the event. Waits until the event is stored; then the handler goes on with the
     /// batch. The checkpoint advances over the event once it covers all events before.
     ///
-    /// Cancel-safe only in part: if the call is dropped, the event may be stored, and is then stored again when it is
-    /// redelivered.
+    /// Not cancel-safe: if the call is dropped, the event may be stored all the same, and is stored again when it is
+    /// redelivered. The sink has the time of the handler's own call. If it panics, so does this call.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{Handler, PartitionContext, handler_fn};
@@ -215,7 +215,7 @@ impl PartitionContext {
     ///
     /// - [`ErrorKind::InvalidArgument`] if the processor has no dead letters, or the event is not one of its source.
     /// - [`ErrorKind::Fenced`] if this instance no longer owns the partition, and [`ErrorKind::Closed`] if the partition
-    ///   is stopping.
+    ///   has stopped.
     /// - [`ErrorKind::Handler`] if the sink failed.
     /// - Any other error of the storage, which is asked whether this instance still owns the partition.
     pub async fn dead_letter<E>(&self, event: E, error: impl Into<HandlerError>) -> Result<()>
@@ -228,6 +228,12 @@ impl PartitionContext {
                 "the processor has no dead letters: set a sink with `ProcessorBuilder::with_dead_letters`",
             ));
         };
+        if !dead_letters.take_events_like(&event) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("a {} is no event of the source of the processor", std::any::type_name::<E>()),
+            ));
+        }
         let number = event.sequence_number();
         let failing = self.control.failures.current_failure();
         let failures = failing.filter(|failing| number.is_some() && failing.place.first_event() == number);
@@ -235,15 +241,25 @@ impl PartitionContext {
             attempts: failures.map_or(1, |failing| failing.failures.saturating_add(1)),
             error: Arc::new(handler_error(HANDLER, error.into())),
         };
+        // The partition may be stopping: the handler may finish its batch.
+        self.checkpoints.confirm_owner().await?;
         let event = Arc::new(event);
         dead_letters.store_event(Arc::clone(&event), failure.clone(), self).await.map_err(|error| {
-            let kind = error.downcast_ref().map_or(ErrorKind::Handler, Error::kind);
             let source = DeadLetterError::new(number, handler_error(DEAD_LETTER_SINK, error));
-            Error::new(kind, source.to_string()).with_source(source)
+            Error::new(ErrorKind::Handler, source.to_string()).with_source(source)
         })?;
         record_move(&*event, &failure, self);
         self.pass_over(&*event);
         Ok(())
+    }
+
+    /// Fails if the partition is stopping, or the record does not show that this instance owns it: a previous owner that
+    /// does not know yet that it lost the partition must move no event.
+    pub(super) async fn confirm_owner(&self) -> Result<()> {
+        if self.is_stopping() {
+            return Err(Error::new(ErrorKind::Closed, "the partition is stopping"));
+        }
+        self.checkpoints.confirm_owner().await
     }
 
     /// Lets the checkpoint advance over an event that is stored as a dead letter, once it covers all events before.

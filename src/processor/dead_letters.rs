@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::context::PartitionContext;
 use super::handler::UndecodableEvent;
 use super::handler_errors::HandlerError;
-use crate::error::{Error, ErrorKind};
+use crate::error::Error;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::source::Positioned;
 use crate::telemetry;
@@ -83,7 +83,7 @@ where
 /// A [permanent](crate::processor::EventError::permanent) error is certain: its event is moved at once.
 ///
 /// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
-/// again, so with [`OnFailure::Release`](crate::processor::OnFailure::Release) only permanent errors meet the policy.
+/// again, so with [`OnFailure::Release`](crate::processor::OnFailure::Release) a policy of several attempts is never met.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -161,6 +161,8 @@ pub(super) struct LetterFailure {
 
 /// A sink for events of one type, which the types of contexts do not name.
 trait AnySink: Send + Sync {
+    fn takes(&self, event: &dyn Any) -> bool;
+
     fn store_letter(
         &self,
         event: Arc<dyn Any + Send + Sync>,
@@ -177,6 +179,10 @@ struct SinkOf<E, K> {
 }
 
 impl<E: Send + Sync + 'static, K: DeadLetterSink<E>> AnySink for SinkOf<E, K> {
+    fn takes(&self, event: &dyn Any) -> bool {
+        event.is::<E>()
+    }
+
     fn store_letter(
         &self,
         event: Arc<dyn Any + Send + Sync>,
@@ -184,9 +190,7 @@ impl<E: Send + Sync + 'static, K: DeadLetterSink<E>> AnySink for SinkOf<E, K> {
         context: &PartitionContext,
     ) -> BoxFuture<'_, Result<(), HandlerError>> {
         let Ok(event) = event.downcast() else {
-            let expected = std::any::type_name::<E>();
-            let error = Error::new(ErrorKind::InvalidArgument, format!("the event is not of the type {expected}"));
-            return Box::pin(std::future::ready(Err(error.into())));
+            return Box::pin(std::future::ready(Err("internal error: the event is of another type".into())));
         };
         Box::pin(self.sink.store(DeadLetter {
             event,
@@ -212,14 +216,19 @@ impl DeadLetters {
         Self { sink: Box::new(SinkOf { sink, events: PhantomData }), policy }
     }
 
-    /// Stores an event, which the caller then [records](record_move).
+    /// Returns whether the event is of the type of the event source.
+    pub(super) fn take_events_like(&self, event: &dyn Any) -> bool {
+        self.sink.takes(event)
+    }
+
+    /// Stores an event. The caller first [confirms](PartitionContext::confirm_owner) that this instance owns the
+    /// partition, and then [records](record_move) the move.
     pub(super) async fn store_event<E: Send + Sync + 'static>(
         &self,
         event: Arc<E>,
         failure: LetterFailure,
         context: &PartitionContext,
     ) -> Result<(), HandlerError> {
-        confirm_owner(context).await?;
         self.sink.store_letter(event, failure, context).await
     }
 
@@ -229,7 +238,7 @@ impl DeadLetters {
         event: UndecodableEvent,
         context: &PartitionContext,
     ) -> Result<(), HandlerError> {
-        confirm_owner(context).await?;
+        context.confirm_owner().await?;
         self.sink.store_undecodable(event).await
     }
 }
@@ -240,17 +249,10 @@ pub(super) fn record_move(event: &impl Positioned, failure: &LetterFailure, cont
     if let Some(position) = event.position() {
         let checkpoint = context.checkpoints.checkpoint_view().written;
         control.failures.record_move(position.sequence_number, &position.offset, checkpoint);
+        control.failures.forget_event(position.sequence_number);
     }
     control.progress.count_dead_letter();
     control.metrics.count_dead_letter();
     let LetterFailure { attempts, error } = failure;
     telemetry::event_dead_lettered(context.partition_id(), event.sequence_number(), *attempts, error);
-}
-
-/// A previous owner that does not know yet that it lost the partition must store nothing.
-async fn confirm_owner(context: &PartitionContext) -> Result<(), Error> {
-    if context.is_stopping() {
-        return Err(Error::new(ErrorKind::Closed, "the partition is stopping"));
-    }
-    context.checkpoints.confirm_owner().await
 }

@@ -68,14 +68,16 @@ impl ProcessorHandle {
     }
 
     /// Stops delivering batches of this partition until [`resume`](Self::resume). This instance keeps its lease, but
-    /// load balancing may still move the partition: after a move, or a restart of the process, it is not paused.
+    /// load balancing may still move the partition: after a move, or a restart of the process, it is not paused. For a
+    /// pause that survives both: [`Operator::pause`](crate::admin::Operator::pause).
     ///
     /// Returns false if this instance does not process the partition.
     pub fn pause(&self, partition: &PartitionId) -> bool {
         self.change_control(partition, Control::pause)
     }
 
-    /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park).
+    /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). Also ends a
+    /// pause that is stored in the checkpoint; see [`Operator::pause`](crate::admin::Operator::pause).
     ///
     /// Returns false if this instance does not process the partition.
     pub fn resume(&self, partition: &PartitionId) -> bool {
@@ -94,7 +96,11 @@ impl ProcessorHandle {
     /// Stops the partition cleanly and starts it again, without giving it up: the handler may finish its batch, the last
     /// checkpoint is written, and then the checkpoint is taken over and
     /// [`Handler::start_position`](super::Handler::start_position) is called again. For an application that keeps its own
-    /// positions and has changed one. A partition that waits after a failure, or is parked, starts at once.
+    /// positions and has changed one. A partition that waits after a failure starts at once; one that is parked or paused
+    /// stays so.
+    ///
+    /// Events that this owner has moved to the dead letters are not delivered again, and a partition that stops after a
+    /// failure does what [`OnFailure`](super::OnFailure) says.
     ///
     /// Returns false if this instance does not process the partition, or if the partition is already stopping.
     #[allow(clippy::must_use_candidate, reason = "a caller may not care")]

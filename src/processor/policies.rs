@@ -57,7 +57,8 @@ impl CheckpointPolicy {
 }
 
 /// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
-/// partitions are not affected.
+/// partitions are not affected. If the failing event is to be moved to the
+/// [dead letters](super::ProcessorBuilder::with_dead_letters), the partition restarts at once instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -77,9 +78,9 @@ pub enum OnFailure {
         cooldown: Duration,
     },
     /// Park it: keep the ownership, but process no events until
-    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume). That holds as long as this instance owns the
-    /// partition: after a move to another instance, as load balancing or a shutdown may cause, or a restart of the
-    /// process, the handler gets the same events again.
+    /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume), or an operator resumes it:
+    /// [`Operator::resume`](crate::admin::Operator::resume), `ehcp resume`. The checkpoint records that, with the error,
+    /// so that no other instance fails at the same event after a restart or a move of the partition.
     Park,
 }
 

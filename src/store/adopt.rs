@@ -163,6 +163,7 @@ impl GroupStore {
             updated_at: self.server_time().replace_nanosecond(0).ok(),
             initial: false,
             hub_created_at,
+            paused: last.paused.clone().filter(|pause| !pause.has_ended(self.server_time())),
             ..last.clone()
         }
     }

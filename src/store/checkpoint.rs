@@ -1,5 +1,6 @@
 //! Checkpoints: one write under the version of the last one. Initial checkpoints, which record a start position before
-//! any instance owns the partition. Repairs, which change the position of an adopted checkpoint without any progress.
+//! any instance owns the partition. Repairs, which change the position of an adopted checkpoint without any progress, and
+//! pauses.
 //!
 //! The fence is the ETag of the checkpoint blob. The owner that wins a partition rewrites the blob (*adopts* it), so
 //! that a checkpoint under an older ETag is rejected.
@@ -16,7 +17,7 @@ use super::settle::{ConditionalWrite, is_ambiguous};
 use crate::blob::ETag;
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{CheckpointRecord, OwnerId, PartitionId, Position};
+use crate::model::{CheckpointRecord, OwnerId, PartitionId, Pause, Position};
 use crate::telemetry::StorageOperation;
 
 /// The outcome of a checkpoint.
@@ -108,7 +109,8 @@ impl GroupStore {
     }
 
     /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
-    /// processing cannot continue. It is fenced like any checkpoint of the adoption. Together with the adoption before
+    /// processing cannot continue. A partition that was [parked](Pause::parked) is so no longer. It is fenced like any
+    /// checkpoint of the adoption. Together with the adoption before
     /// it, this is the only way to move a checkpoint backward.
     ///
     /// # Errors
@@ -117,7 +119,8 @@ impl GroupStore {
     /// storage. Adopt again, and check the record.
     #[doc(alias = "rewind")]
     pub async fn replace_checkpoint(&self, adoption: &mut Adoption, place: &Position) -> Result<()> {
-        let record = self.checkpoint_record(place, &adoption.record, adoption.hub_created_at);
+        let mut record = self.checkpoint_record(place, &adoption.record, adoption.hub_created_at);
+        record.paused.take_if(|pause| pause.parked);
         self.rewrite_adopted(adoption, record).await
     }
 
@@ -136,6 +139,24 @@ impl GroupStore {
             hub_created_at: adoption.hub_created_at,
             ..adoption.record.clone()
         };
+        self.rewrite_adopted(adoption, record).await
+    }
+
+    /// Records in an adopted checkpoint that nothing of its partition is to be delivered, or that it is delivered again.
+    /// The rest of the record stays as it is. It is fenced like any checkpoint of the adoption.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotFound`] if there is no checkpoint, which could hold the mark: record a start position first, as
+    /// [`adopt`](Self::adopt) does. Otherwise as for [`replace_checkpoint`](Self::replace_checkpoint).
+    pub async fn set_pause(&self, adoption: &mut Adoption, pause: Option<Pause>) -> Result<()> {
+        if !adoption.record.has_position() {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("partition {} has no checkpoint, in which a pause could be recorded", adoption.partition),
+            ));
+        }
+        let record = CheckpointRecord { paused: pause, ..adoption.record.clone() };
         self.rewrite_adopted(adoption, record).await
     }
 

@@ -10,7 +10,7 @@ use super::Telemetry;
 use super::failures::{Causes, warn_retry};
 use super::spans::PROCESSOR;
 use crate::error::Error;
-use crate::model::{Incarnation, PartitionId, Position};
+use crate::model::{Incarnation, PartitionId, Pause, Position};
 
 /// Logs the same event at one of two levels. A level is part of the static metadata of an event.
 macro_rules! either {
@@ -104,6 +104,30 @@ pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, cho
 
 pub(crate) fn partition_stopped(partition: &PartitionId, reason: &dyn fmt::Debug) {
     info!(target: PROCESSOR, partition_id = %partition, ?reason, "processing stopped");
+}
+
+pub(crate) fn partition_paused(partition: &PartitionId, pause: &Pause) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        since = %pause.since,
+        until = pause.until.map(tracing::field::display),
+        reason = pause.reason.as_deref(),
+        "partition is paused; delivering nothing"
+    );
+}
+
+pub(crate) fn partition_resumed(partition: &PartitionId) {
+    info!(target: PROCESSOR, partition_id = %partition, "partition was resumed");
+}
+
+pub(crate) fn pause_not_recorded(partition: &PartitionId, error: &Error) {
+    warn!(
+        target: PROCESSOR,
+        partition_id = %partition,
+        error = %Causes(error),
+        "partition is parked, but the checkpoint does not show it yet"
+    );
 }
 
 pub(crate) fn releasing_after_failure(partition: &PartitionId, cooldown: Duration) {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
     DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, PartitionContext, PartitionStart,
-    StopReason, handler_fn,
+    PartitionState, StopReason, handler_fn,
 };
 use eventhubs_checkpoint::source::{Positioned, StartPosition};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
@@ -208,14 +208,14 @@ mod a_poison_event {
         }
     }
 
-    /// The handler names an event that it never gets: the partition must not restart without a wait.
+    /// The handler names events that it never gets: the partition must not restart without a wait.
     #[tokio::test(start_paused = true)]
     async fn that_never_comes_is_no_reason_to_hurry() {
         let (world, sink, calls) = (hundred_events(&[]), Sink::default(), Arc::new(AtomicUsize::new(0)));
         let counted = Arc::clone(&calls);
         let handler = handler_fn(move |_: Vec<MemoryEvent>, _: PartitionContext| {
-            counted.fetch_add(1, Ordering::Relaxed);
-            async { Err(EventError::permanent(&MemoryEvent::new(5000, "another"), "unknown").into()) }
+            let number = i64::try_from(counted.fetch_add(1, Ordering::Relaxed)).unwrap();
+            async move { Err(EventError::permanent(&MemoryEvent::new(5000 + number, "another"), "unknown").into()) }
         });
         let a = start(&world, handler, &sink, DeadLetterPolicy::default()).await;
         sleep(60 * SECOND).await;
@@ -565,6 +565,44 @@ mod from_inside_the_handler {
         wait_for_checkpoint(&world, 99).await;
         assert_eq!(sink.numbers(), [37, 60]);
         a.shut_down().await.unwrap();
+    }
+
+    /// Event 0 is tracked and fails once, after event 1 was moved.
+    #[tokio::test(start_paused = true)]
+    async fn a_redelivered_event_is_not_moved_again() {
+        let (world, sink) = (hundred_events(&[1]), Sink::default());
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+            let fails = !has_failed.swap(true, Ordering::Relaxed);
+            async move {
+                let first = context.track(&events[0]);
+                move_poison(events[1..].to_vec(), context.clone()).await?;
+                if fails {
+                    first.fail("a timeout")
+                } else {
+                    first.finish()
+                }
+                Ok(())
+            }
+        });
+        let a = start(&world, handler, &sink, DeadLetterPolicy::default()).await;
+        wait_for_checkpoint(&world, 99).await;
+        assert_eq!((sink.numbers(), a.status().failures), (vec![1], 1));
+        a.shut_down().await.unwrap();
+    }
+
+    /// The batch that a stopping partition may finish has a bad event.
+    #[tokio::test(start_paused = true)]
+    async fn an_event_is_moved_while_the_batch_is_finished() {
+        let (world, sink) = (hundred_events(&[37]), Sink::default());
+        let handler = handler_fn(|events: Vec<MemoryEvent>, context: PartitionContext| async move {
+            context.stopping().await;
+            move_poison(events, context).await
+        });
+        let a = start(&world, handler, &sink, DeadLetterPolicy::default()).await;
+        a.wait_for_status("handling", |status| status.state == PartitionState::Handling).await;
+        assert!(a.shut_down().await.unwrap().is_clean());
+        assert_eq!((sink.numbers(), world.checkpoint().await), (vec![37], Some(99)));
     }
 
     #[tokio::test(start_paused = true)]

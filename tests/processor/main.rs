@@ -22,6 +22,7 @@ mod observability;
 mod outages;
 mod own_positions;
 mod partition_handlers;
+mod pauses;
 #[path = "../common/placing.rs"]
 mod placing;
 mod plans;

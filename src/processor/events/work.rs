@@ -190,6 +190,7 @@ where
         let Some(dead_letters) = &context.control.dead_letters else {
             return Err(Error::new(ErrorKind::Internal, "internal error: there are no dead letters"));
         };
+        context.confirm_owner().await?;
         // The sink has the time of a call.
         let _working = context.control.call_limit.begin_call();
         let failure = LetterFailure { attempts: open.attempts, error: Arc::clone(error) };

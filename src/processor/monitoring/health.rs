@@ -10,7 +10,7 @@ use super::ErrorSummary;
 use super::status::{ObservedPartition, PartitionState, PartitionStatus};
 use crate::balancer::{LivenessTracker, Snapshot};
 use crate::error::Error;
-use crate::model::{OwnerId, PartitionId};
+use crate::model::{OwnerId, PartitionId, Pause};
 
 /// The health of an instance, for a readiness probe and a status page.
 ///
@@ -117,6 +117,14 @@ pub enum HealthIssue {
         partition: PartitionId,
         /// The last error.
         error: Option<ErrorSummary>,
+    },
+    /// The checkpoint of the partition shows a pause: of an [operator](crate::admin::Operator::pause), or because the
+    /// handler failed in another instance that [parks](crate::processor::OnFailure::Park) the partition then.
+    Paused {
+        /// The partition.
+        partition: PartitionId,
+        /// Why, and until when.
+        pause: Pause,
     },
     /// The last checkpoint could not be written. The processor retries.
     CheckpointFailing {
@@ -232,6 +240,7 @@ fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Opti
         }
         PartitionState::InFlightFull => Some(HealthIssue::InFlightFull { partition, in_flight: status.in_flight }),
         PartitionState::LinkStalled => Some(HealthIssue::LinkStalled { partition }),
+        PartitionState::Paused => status.pause.clone().map(|pause| HealthIssue::Paused { partition, pause }),
         PartitionState::Parked => Some(HealthIssue::Parked { partition, error }),
         PartitionState::Failing => Some(HealthIssue::Failing { partition, error }),
         // The partition waits between two attempts.

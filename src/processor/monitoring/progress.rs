@@ -10,7 +10,7 @@ use super::ErrorSummary;
 use super::status::{EventCounts, ObservedPartition, PartitionState, PartitionStatus};
 use crate::balancer::LivenessTracker;
 use crate::error::Error;
-use crate::model::PartitionId;
+use crate::model::{PartitionId, Pause};
 use crate::processor::checkpoints::pending::CheckpointView;
 use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::source::Lag;
@@ -49,6 +49,7 @@ struct ProgressState {
     caught_up: Option<Instant>,
     dead_letters: u64,
     undecodable: u64,
+    pause: Option<Pause>,
     link_stalled: bool,
     failures: u64,
     last_error: Option<Arc<Error>>,
@@ -111,7 +112,8 @@ pub(crate) struct End {
     pub(crate) uncheckpointed: bool,
     /// A dropped token holds the checkpoint back.
     pub(crate) held_back: bool,
-    /// The handler failed, and has not accepted all events again that it had got by then.
+    /// The handler failed, or did not finish before a restart, and has not accepted all events again that it had got by
+    /// then.
     failed: Option<HandlerFailure>,
 }
 
@@ -147,6 +149,7 @@ impl PartitionProgress {
             caught_up: None,
             dead_letters: 0,
             undecodable: 0,
+            pause: None,
             link_stalled: false,
             failures: 0,
             last_error: None,
@@ -222,6 +225,11 @@ impl PartitionProgress {
         });
     }
 
+    /// Records the pause that the checkpoint shows.
+    pub(crate) fn set_pause(&self, pause: Option<Pause>) {
+        self.lock_state().pause = pause;
+    }
+
     pub(crate) fn set_link_stalled(&self, link_stalled: bool) {
         self.lock_state().link_stalled = link_stalled;
     }
@@ -257,6 +265,9 @@ impl PartitionProgress {
     pub(crate) fn record_start(&self, checkpoints: CheckpointRequester, elsewhere: bool) {
         self.change_state(|state| {
             state.undelivered = None;
+            if std::mem::take(&mut state.end.aborted) {
+                state.end.failed.get_or_insert(HandlerFailure { last: None });
+            }
             if elsewhere {
                 state.began = Instant::now();
                 state.handled = None;
@@ -329,6 +340,7 @@ impl PartitionProgress {
             failures: state.failures,
             dead_letters: state.dead_letters,
             undecodable: state.undecodable,
+            pause: state.pause.clone(),
             last_error: None,
         };
         let last_error = state.last_error.clone();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::ErrorSummary;
-use crate::model::PartitionId;
+use crate::model::{PartitionId, Pause};
 use crate::processor::checkpoints::pending::HeldCheckpoint;
 use crate::source::Lag;
 
@@ -31,11 +31,11 @@ pub enum PartitionState {
     /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished
     /// for longer than `stall_timeout`.
     InFlightFull,
-    /// The application paused it.
+    /// It is paused: by the application, or by the [pause](PartitionStatus::pause) in its checkpoint.
     Paused,
     /// It failed, and waits before the next attempt.
     Failing,
-    /// The handler failed, and the partition stays stopped until the application resumes it.
+    /// The handler failed, and the partition stays stopped until the application or an operator resumes it.
     Parked,
     /// It is stopping.
     Stopping,
@@ -123,6 +123,9 @@ pub struct PartitionStatus {
     /// How many events it skipped since this instance won it, because the source cannot decode them; see
     /// [`OnUndecodable::Skip`](crate::processor::OnUndecodable).
     pub undecodable: u64,
+    /// Why and until when it is paused, if its checkpoint shows that; see
+    /// [`Operator::pause`](crate::admin::Operator::pause). `None` for a pause of this instance only.
+    pub pause: Option<Pause>,
     /// The last error; `None` once a batch was handled after it.
     pub last_error: Option<ErrorSummary>,
 }

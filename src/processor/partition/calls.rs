@@ -190,6 +190,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Waits for the events in flight, calls `stopped`, and writes the last checkpoint.
     pub(super) async fn stop_session(&self, mut session: PartitionSession<S::Event>, reason: StopReason) {
+        let reason = self.final_reason(reason);
         let is_lost = matches!(reason, StopReason::OwnershipLost { .. } | StopReason::Replaced);
         let has_failed = matches!(reason, StopReason::Failed { .. });
         session.over.send_replace(true);
@@ -201,6 +202,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             self.report_drain_failure(&error, &session);
         }
         let context = session.context.clone();
+        let reason = self.final_reason(reason);
         // The call is inside the future because it may panic before it returns one.
         let stopping = Call::new(async {
             self.shared.handler.stopped(context, reason).await;
@@ -212,6 +214,14 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let uncheckpointed = !is_lost && session.checkpoints.is_behind();
         let held_back = !is_lost && session.checkpoints.is_held_back();
         self.control.progress.record_stop(uncheckpointed, held_back);
+    }
+
+    /// Returns why the partition stops now: while it stops to restart, it may be requested to stop for good.
+    fn final_reason(&self, reason: StopReason) -> StopReason {
+        match (reason, self.control.stop_request()) {
+            (StopReason::Restarting, Some((requested, _))) => requested,
+            (reason, _) => reason,
+        }
     }
 
     /// Returns until when attempts at the last checkpoint begin. The last one ends two request timeouts later, which is

@@ -145,9 +145,14 @@ impl Control {
         let _ = orders.wait_for(|orders| orders.paused == paused).await;
     }
 
-    /// Records that the handler failed: only a later [`resume`](Self::resume) counts.
+    /// Records that the handler failed, or that the checkpoint shows a pause: only a later [`resume`](Self::resume) counts.
     pub(crate) fn expect_resume(&self) {
         self.orders.send_modify(|orders| orders.resumed = false);
+    }
+
+    /// Returns whether the application has called [`resume`](Self::resume) since that counts.
+    pub(crate) fn is_resumed(&self) -> bool {
+        self.orders.borrow().resumed
     }
 
     pub(crate) async fn wait_for_resume(&self) {

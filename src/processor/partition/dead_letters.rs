@@ -7,7 +7,7 @@ use super::task::PartitionTask;
 use crate::processor::context::PartitionContext;
 use crate::processor::dead_letters::{DeadLetters, LetterFailure, record_move};
 use crate::processor::handler::Handler;
-use crate::processor::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, HandlerError};
+use crate::processor::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, HandlerError, NotBegun};
 use crate::source::{EventSource, Positioned};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
@@ -37,8 +37,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if after.is_empty() { Ok(()) } else { self.handle_part(after, &context).await }
     }
 
-    /// Passes a part of a batch to the handler. Each part has the time of a call.
+    /// Passes a part of a batch to the handler. Each part has the time of a call. Once the partition is stopping, none
+    /// begins.
     async fn handle_part(&self, events: Vec<S::Event>, context: &PartitionContext) -> Result<(), HandlerError> {
+        if context.is_stopping() {
+            return Err(NotBegun.into());
+        }
         let _working = self.control.call_limit.begin_call();
         self.control.failures.record_call(events.first().and_then(S::Event::sequence_number));
         self.shared.handler.handle(events, context.clone()).await
@@ -51,10 +55,16 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         failing: FailureRun,
         context: &PartitionContext,
     ) -> Result<(), HandlerError> {
+        if context.is_stopping() {
+            return Err(NotBegun.into());
+        }
         let event = Arc::new(event);
         let failure = LetterFailure { attempts: failing.failures, error: failing.error };
         // The call is inside the future because it may panic before it returns one.
-        let storing = async { dead_letters.store_event(Arc::clone(&event), failure.clone(), context).await };
+        let storing = async {
+            context.confirm_owner().await?;
+            dead_letters.store_event(Arc::clone(&event), failure.clone(), context).await
+        };
         self.control
             .call_limit
             .run_call(DEAD_LETTER_SINK, storing)

@@ -51,7 +51,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.record_batch_failure(Some(session), backoff);
                 self.control.failures.record_failure(error);
                 if let Some(dead_letters) = &self.shared.dead_letters {
-                    backoff.limit_next_wait(self.control.failures.longest_wait(&dead_letters.policy));
+                    backoff.limit_restart(self.control.failures.begin_restart(&dead_letters.policy));
                 }
             }
             // The link has made progress, also while an earlier event is tracked and not finished.

@@ -28,6 +28,8 @@ struct FailureState {
     /// The sequence numbers and offsets of the events that were moved to the dead letters. They may be redelivered, if
     /// neither a checkpoint nor a position of the application has passed them.
     moved: BTreeMap<i64, String>,
+    /// The partition has restarted at once to move an event, and has moved none since.
+    has_hurried: bool,
     /// When an event was last moved that no failure had named.
     unnamed_moved_at: Option<Instant>,
 }
@@ -45,8 +47,6 @@ pub(crate) struct FailureRun {
     last_at: Instant,
     /// The last failure.
     pub(crate) error: Arc<Error>,
-    /// The partition has restarted at once because the event was to be moved.
-    hurried: bool,
 }
 
 /// What is known about the event at which a partition fails.
@@ -118,20 +118,20 @@ impl HandlerFailures {
         state.failing = Some(FailureRun {
             place,
             failures: before.as_ref().map_or(1, |before| before.failures.saturating_add(1)),
-            first_at: before.as_ref().map_or(now, |before| before.first_at),
+            first_at: before.map_or(now, |before| before.first_at),
             last_at: now,
             error: Arc::clone(error),
-            hurried: before.is_some_and(|before| before.hurried),
         });
     }
 
-    /// Returns how long the next restart may wait, so that a failing event is moved as soon as the policy allows it: not
-    /// at all if the event is to be moved now. Only the first time: a handler may name an event that never comes again.
-    pub(crate) fn longest_wait(&self, policy: &DeadLetterPolicy) -> Option<Duration> {
+    /// Returns how long the restart that begins now may wait, so that a failing event is moved as soon as the policy
+    /// allows it: not at all if the event is to be moved. Only once, until an event was moved: a handler may name events
+    /// that never come.
+    pub(crate) fn begin_restart(&self, policy: &DeadLetterPolicy) -> Option<Duration> {
         let mut state = lock(&self.0);
-        let failing = state.failing.as_mut().filter(|failing| matches!(failing.place, FailurePlace::Named(_)))?;
+        let failing = state.failing.as_ref().filter(|failing| matches!(failing.place, FailurePlace::Named(_)))?;
         if failing.is_due(policy) {
-            return (!std::mem::replace(&mut failing.hurried, true)).then_some(Duration::ZERO);
+            return (!std::mem::replace(&mut state.has_hurried, true)).then_some(Duration::ZERO);
         }
         let left = policy.min_failing_time.saturating_sub(failing.failing_for());
         (!left.is_zero()).then_some(left.max(SHORTEST_WAIT))
@@ -150,6 +150,7 @@ impl HandlerFailures {
     /// Records that an event was moved, at a time when the checkpoint was at `checkpoint`.
     pub(crate) fn record_move(&self, sequence_number: i64, offset: &str, checkpoint: Option<i64>) {
         let mut state = lock(&self.0);
+        state.has_hurried = false;
         state.moved.insert(sequence_number, offset.to_owned());
         while state.moved.len() > REMEMBERED
             && let Some(first) = state.moved.first_entry().filter(|first| Some(*first.key()) <= checkpoint)
@@ -186,6 +187,11 @@ impl HandlerFailures {
         lock(&self.0).failing.take_if(|failing| event.is_none() || event >= failing.place.first_event());
     }
 
+    /// Records that this event is moved: it does not fail anymore.
+    pub(crate) fn forget_event(&self, event: i64) {
+        lock(&self.0).failing.take_if(|failing| failing.place == FailurePlace::Named(event));
+    }
+
     pub(crate) fn current_failure(&self) -> Option<FailureRun> {
         lock(&self.0).failing.clone()
     }
@@ -197,6 +203,7 @@ mod tests {
 
     use super::*;
     use crate::error::ErrorKind;
+    use crate::testing::memory_hub::MemoryEvent;
 
     fn failure(cause: impl StdError + Send + Sync + 'static) -> Arc<Error> {
         Arc::new(Error::new(ErrorKind::Handler, "the handler failed").with_source(cause))
@@ -243,21 +250,28 @@ mod tests {
         let attempts = HandlerFailures::default();
         attempts.record_call(Some(3));
         attempts.record_failure(&unnamed());
-        assert_eq!(attempts.longest_wait(&policy), None, "it is not known which event fails");
+        assert_eq!(attempts.begin_restart(&policy), None, "it is not known which event fails");
         let mut waits = Vec::new();
         for pause in [0, 10, 10, 10, 10, 20, 0] {
             tokio::time::advance(Duration::from_secs(pause)).await;
             attempts.record_failure(&named(3));
-            waits.push(attempts.longest_wait(&policy).map(|wait| wait.as_secs()));
+            waits.push(attempts.begin_restart(&policy).map(|wait| wait.as_secs()));
         }
         assert_eq!(waits, [Some(60), Some(50), Some(40), Some(30), Some(20), Some(0), None], "at once only once");
+        for event in [4, 5] {
+            attempts.record_failure(&failure(EventError::permanent(&MemoryEvent::new(event, "x"), "x")));
+            assert_eq!(attempts.begin_restart(&policy), None, "nor for another event");
+        }
+        attempts.record_move(5, "50", None);
+        attempts.record_failure(&failure(EventError::permanent(&MemoryEvent::new(6, "x"), "x")));
+        assert_eq!(attempts.begin_restart(&policy), Some(Duration::ZERO), "the one before was moved");
     }
 
     #[tokio::test]
     async fn a_tracked_event_may_fail_permanently() {
         let attempts = HandlerFailures::default();
         for permanent in [false, true] {
-            let event = crate::testing::memory_hub::MemoryEvent::new(3, "x");
+            let event = MemoryEvent::new(3, "x");
             let error = if permanent { EventError::permanent(&event, "x") } else { EventError::new(&event, "x") };
             attempts.record_failure(&failure(EventError::for_tracked_event(Some(3), error)));
             assert_eq!(attempts.current_failure().unwrap().is_permanent(), permanent);

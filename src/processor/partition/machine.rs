@@ -2,12 +2,12 @@
 //!
 //! | state | done | failed | requested to stop |
 //! |---|---|---|---|
-//! | Adopting | Starting | wait, Adopting; handler: as the policy says | ended |
+//! | Adopting | Starting; if it is paused: Paused | wait, Adopting; handler: as the policy says | ended |
 //! | Starting | Opening | as the policy says | Stopping |
 //! | Opening | Running | wait, Opening | Stopping |
 //! | Running | reopen: Opening | link: wait, Opening; handler: as the policy says | Stopping |
 //! | Stopping | ended; to restart: Adopting; after a failure: wait, Adopting or Parked | | |
-//! | Parked | Adopting | | ended |
+//! | Parked, Paused | Adopting | | ended |
 //!
 //! Requested to restart, a partition that has not started is adopted at once.
 //!
@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use super::restart_backoff::{LONGEST_WAIT, RestartBackoff};
 use crate::error::{Error, ErrorKind};
+use crate::model::Pause;
 use crate::processor::policies::OnFailure;
 use crate::processor::shutdown::StopReason;
 
@@ -41,8 +42,10 @@ pub(super) enum NextStep {
     Stop(StopReason),
     /// Wait for this long.
     Wait(Duration),
-    /// Wait until the application resumes the partition.
-    Park,
+    /// Record that the partition is paused because its handler failed so, and wait as for [`Pause`](Self::Pause).
+    Park(Arc<Error>),
+    /// Wait until the pause that the checkpoint shows has ended, or the application resumes the partition.
+    Pause(Pause),
     /// End the task.
     End(TaskEnd),
 }
@@ -68,6 +71,8 @@ pub(super) enum StepOutcome {
     Reopen,
     /// Adopting, opening or reading failed.
     Failed(Arc<Error>),
+    /// The checkpoint shows that the partition is paused.
+    Paused(Pause),
     /// The handler failed: it returned an error, panicked or timed out.
     HandlerFailed(Arc<Error>),
 }
@@ -99,6 +104,7 @@ enum MachineState {
     Stopping { then: Then },
     Waiting { before: Before },
     Parked,
+    Paused,
     Ended,
 }
 
@@ -117,7 +123,7 @@ enum Then {
     Adopt,
     /// Adopt after a wait.
     Restart,
-    Park,
+    Park(Arc<Error>),
 }
 
 /// See the [module](self).
@@ -154,19 +160,23 @@ impl Machine {
             (MachineState::Opening | MachineState::Running, StepOutcome::Done) => {
                 (MachineState::Running, NextStep::Run)
             }
-            (MachineState::Waiting { before: Before::Adopting } | MachineState::Parked, StepOutcome::Done) => {
-                (MachineState::Adopting, NextStep::Adopt)
-            }
+            (
+                MachineState::Waiting { before: Before::Adopting } | MachineState::Parked | MachineState::Paused,
+                StepOutcome::Done,
+            ) => (MachineState::Adopting, NextStep::Adopt),
+            (MachineState::Adopting, StepOutcome::Paused(pause)) => (MachineState::Paused, NextStep::Pause(pause)),
             (state, StepOutcome::Failed(error)) if state.has_started() => self.link_failed(error),
             (state, StepOutcome::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
-            (MachineState::Ended, _) => return NextStep::End(TaskEnd::Stopped(StopReason::Shutdown)),
+            (MachineState::Ended, _) | (_, StepOutcome::Paused(_)) => {
+                return NextStep::End(TaskEnd::Stopped(StopReason::Shutdown));
+            }
             (_, StepOutcome::Reopen) => (MachineState::Opening, NextStep::Open),
             (_, StepOutcome::Failed(error)) if matches!(error.kind(), ErrorKind::Config | ErrorKind::Contended) => {
                 end_task(TaskEnd::Failed(error))
             }
             (_, StepOutcome::Failed(error)) => self.wait_before(Before::Adopting, &error),
             // The handler could not choose the start, so there is nothing to stop.
-            (_, StepOutcome::HandlerFailed(_)) => self.after_stopped(self.after_failure()),
+            (_, StepOutcome::HandlerFailed(error)) => self.after_stopped(self.after_failure(error)),
         };
         self.state = state;
         next
@@ -199,16 +209,17 @@ impl Machine {
     }
 
     fn handler_failed(&mut self, error: Arc<Error>) -> (MachineState, NextStep) {
-        stop_and_then(StopReason::Failed { error }, self.after_failure())
+        let then = self.after_failure(Arc::clone(&error));
+        stop_and_then(StopReason::Failed { error }, then)
     }
 
-    fn after_failure(&self) -> Then {
+    fn after_failure(&self, error: Arc<Error>) -> Then {
         match self.on_failure {
             // The next start moves the failing event to the dead letters.
-            _ if self.backoff.is_due() => Then::Restart,
+            _ if self.backoff.restarts_at_once() => Then::Restart,
             OnFailure::Restart => Then::Restart,
             OnFailure::Release { cooldown } => Then::End(TaskEnd::Release { cooldown }),
-            OnFailure::Park => Then::Park,
+            OnFailure::Park => Then::Park(error),
         }
     }
 
@@ -217,9 +228,9 @@ impl Machine {
             Then::End(how) => end_task(how),
             Then::Adopt => (MachineState::Adopting, NextStep::Adopt),
             Then::Restart => {
-                (MachineState::Waiting { before: Before::Adopting }, NextStep::Wait(self.backoff.next_wait()))
+                (MachineState::Waiting { before: Before::Adopting }, NextStep::Wait(self.backoff.next_restart_wait()))
             }
-            Then::Park => (MachineState::Parked, NextStep::Park),
+            Then::Park(error) => (MachineState::Parked, NextStep::Park(error)),
         }
     }
 }
@@ -250,6 +261,10 @@ mod tests {
         Arc::new(Error::new(kind, "broken"))
     }
 
+    fn pause() -> Pause {
+        Pause::new(time::OffsetDateTime::UNIX_EPOCH, None, None)
+    }
+
     fn lost() -> StopReason {
         StopReason::OwnershipLost { by: None }
     }
@@ -263,10 +278,11 @@ mod tests {
         let mut outcomes = match of {
             NextStep::End(_) => return Vec::new(),
             NextStep::Stop(_) => return vec![StepOutcome::Done],
-            NextStep::Adopt | NextStep::Open => [StepOutcome::Done].into_iter().chain(failed).collect(),
+            NextStep::Adopt => [StepOutcome::Done, StepOutcome::Paused(pause())].into_iter().chain(failed).collect(),
+            NextStep::Open => [StepOutcome::Done].into_iter().chain(failed).collect(),
             NextStep::Start => vec![StepOutcome::Done, handler_failed],
             NextStep::Run => failed.into_iter().chain([handler_failed, StepOutcome::Reopen]).collect(),
-            NextStep::Wait(_) | NextStep::Park => vec![StepOutcome::Done],
+            NextStep::Wait(_) | NextStep::Park(_) | NextStep::Pause(_) => vec![StepOutcome::Done],
         };
         outcomes.extend(stop);
         outcomes
@@ -282,7 +298,9 @@ mod tests {
                 NextStep::Start => assert!(!std::mem::replace(&mut started, true), "started twice: {past:?}"),
                 NextStep::Stop(_) => assert!(std::mem::replace(&mut started, false), "stopped, not started: {past:?}"),
                 NextStep::Open | NextStep::Run => assert!(started, "reads outside of started and stopped: {past:?}"),
-                NextStep::Adopt | NextStep::Park | NextStep::End(_) => assert!(!started, "never stopped: {past:?}"),
+                NextStep::Adopt | NextStep::Park(_) | NextStep::Pause(_) | NextStep::End(_) => {
+                    assert!(!started, "never stopped: {past:?}")
+                }
                 NextStep::Wait(_) => {}
             }
             match &next {
@@ -329,7 +347,7 @@ mod tests {
         assert!(matches!(steps[4..], [NextStep::Stop(StopReason::Restarting), NextStep::Adopt]), "{steps:?}");
         let failed = [StepOutcome::HandlerFailed(error(ErrorKind::Handler)), StepOutcome::Done, restart];
         let steps = after(OnFailure::Park, running().into_iter().chain(failed));
-        assert!(matches!(steps[5..], [NextStep::Park, NextStep::Adopt]), "{steps:?}");
+        assert!(matches!(steps[5..], [NextStep::Park(_), NextStep::Adopt]), "{steps:?}");
     }
 
     #[test]
@@ -354,7 +372,7 @@ mod tests {
         let released = after(OnFailure::Release { cooldown: COOLDOWN }, failure());
         assert!(matches!(released[5], NextStep::End(TaskEnd::Release { cooldown: COOLDOWN })), "{released:?}");
         let parked = after(OnFailure::Park, failure().chain([StepOutcome::Done]));
-        assert!(matches!(parked[5..], [NextStep::Park, NextStep::Adopt]), "{parked:?}");
+        assert!(matches!(parked[5..], [NextStep::Park(_), NextStep::Adopt]), "{parked:?}");
     }
 
     mod waits {
@@ -381,6 +399,13 @@ mod tests {
             let waits: Vec<_> = after(OnFailure::Restart, failures).iter().filter_map(NextStep::wait_time).collect();
             assert_eq!(waits, [4, 8, 16, 30, 30, 30].map(Duration::from_secs), "at least 3 s, also with jitter");
         }
+    }
+
+    #[test]
+    fn a_paused_partition_is_adopted_again_when_it_resumes() {
+        let past = [StepOutcome::Paused(pause()), StepOutcome::Done, StepOutcome::Done];
+        let steps = after(OnFailure::Restart, past);
+        assert!(matches!(steps[1..], [NextStep::Pause(_), NextStep::Adopt, NextStep::Start]), "{steps:?}");
     }
 
     #[test]

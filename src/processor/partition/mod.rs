@@ -10,6 +10,7 @@ pub(in crate::processor) mod handler_call;
 pub(in crate::processor) mod handler_failures;
 mod machine;
 pub(crate) mod orders;
+mod pauses;
 pub(in crate::processor) mod restart_backoff;
 pub(in crate::processor) mod stall_detector;
 mod takeover;
@@ -95,11 +96,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 }
             }
             (NextStep::Wait(wait), session) => self.wait_for_retry(wait, session).await,
-            (NextStep::Park, _) => tokio::select! {
-                biased;
-                reason = self.control.wait_for_stop() => StepOutcome::Stop(reason),
-                () = self.control.wait_for_resume() => StepOutcome::Done,
-            },
+            (NextStep::Park(error), _) => self.park(&error).await,
+            (NextStep::Pause(pause), _) => {
+                self.control.expect_resume();
+                self.stay_paused(pause).await
+            }
             (NextStep::Start, Some(session)) => self.call_started(session).await,
             (NextStep::Open, Some(session)) => self.open_link(session).await,
             (NextStep::Run, Some(session)) => self.deliver_batches(session, backoff).await,
@@ -131,8 +132,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 progress.record_failure(&error);
                 self.control.expect_resume();
                 self.control.metrics.count_handler_failure();
-                let policy = &self.shared.config.on_failure;
-                let parks = matches!(policy, OnFailure::Park) && !machine.backoff.is_due();
+                let restarts_at_once = machine.backoff.restarts_at_once();
+                let policy = if restarts_at_once { &OnFailure::Restart } else { &self.shared.config.on_failure };
+                let parks = matches!(policy, OnFailure::Park);
                 telemetry::handler_failed(partition, progress.take_batch(), &error, policy, parks);
                 self.report_failure(&error);
                 machine.step(StepOutcome::HandlerFailed(error))
@@ -223,6 +225,7 @@ fn phase_of_step(next: &NextStep) -> PartitionPhase {
         NextStep::Run => PartitionPhase::Idle,
         NextStep::Stop(_) | NextStep::End(_) => PartitionPhase::Stopping,
         NextStep::Wait(_) => PartitionPhase::Failing,
-        NextStep::Park => PartitionPhase::Parked,
+        NextStep::Park(_) => PartitionPhase::Parked,
+        NextStep::Pause(_) => PartitionPhase::Paused,
     }
 }

@@ -23,8 +23,8 @@ pub(crate) struct RestartBackoff {
     furthest: Option<i64>,
     /// The last event that is finished, with all before it. It may be in a batch that failed.
     finished: Option<i64>,
-    /// How long the next wait may take at most.
-    limit: Option<Duration>,
+    /// How long the wait before the next restart may take at most.
+    restart_limit: Option<Duration>,
 }
 
 impl RestartBackoff {
@@ -36,24 +36,29 @@ impl RestartBackoff {
     /// [`LONGEST_WAIT`], also with [jitter](crate::processor::shared::shorten_randomly).
     pub(crate) fn next_wait_between(&mut self, requested: Duration, longest: Duration) -> Duration {
         let requested = requested.min(LONGEST_WAIT) * 4 / 3;
-        let limit = self.limit.take().unwrap_or(Duration::MAX);
         if std::mem::take(&mut self.progressed) {
-            return WAIT_AFTER_PROGRESS.max(requested).min(limit);
+            return WAIT_AFTER_PROGRESS.max(requested);
         }
         let first = FIRST_WAIT.max(requested);
         let wait = Backoff::new(first, longest.max(first)).wait_after(self.failures);
         self.failures = self.failures.saturating_add(1);
-        wait.min(limit)
+        wait
     }
 
-    /// Limits the next wait.
-    pub(crate) fn limit_next_wait(&mut self, longest: Option<Duration>) {
-        self.limit = longest;
+    /// Returns the wait before the restart after a failure of the handler.
+    pub(crate) fn next_restart_wait(&mut self) -> Duration {
+        let limit = self.restart_limit.take().unwrap_or(Duration::MAX);
+        self.next_wait().min(limit)
     }
 
-    /// Returns whether the next attempt begins at once.
-    pub(crate) fn is_due(&self) -> bool {
-        self.limit == Some(Duration::ZERO)
+    /// Limits the wait before the next restart, or removes the limit.
+    pub(crate) fn limit_restart(&mut self, longest: Option<Duration>) {
+        self.restart_limit = longest;
+    }
+
+    /// Returns whether the next restart does not wait.
+    pub(crate) fn restarts_at_once(&self) -> bool {
+        self.restart_limit == Some(Duration::ZERO)
     }
 
     /// Records that the partition starts after this event. If it starts `elsewhere`, the event hub may be another one,
@@ -117,6 +122,18 @@ mod tests {
         backoff.record_link_time(LONGEST_WAIT * 2);
         assert_eq!(backoff.next_wait_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 8);
         assert_eq!(backoff.next_wait_between(FIRST_WAIT * 6, LONGEST_WAIT), FIRST_WAIT * 16);
+    }
+
+    #[test]
+    fn a_limit_holds_for_one_restart() {
+        let mut backoff = RestartBackoff::default();
+        backoff.limit_restart(Some(Duration::ZERO));
+        assert!(backoff.restarts_at_once());
+        assert_eq!([backoff.next_restart_wait(), backoff.next_restart_wait()], [Duration::ZERO, FIRST_WAIT * 2]);
+        backoff.limit_restart(Some(Duration::ZERO));
+        assert_eq!(backoff.next_wait(), FIRST_WAIT * 4, "a link or the storage is another matter");
+        backoff.limit_restart(None);
+        assert_eq!(backoff.next_restart_wait(), FIRST_WAIT * 8);
     }
 
     #[test]

@@ -93,6 +93,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     async fn take_over(&self, facts: StartFacts<'_>) -> Result<SessionStart, TakeoverFailure> {
         let SharedResources { initial_partitions, config, .. } = &*self.shared;
         let mut adoption = self.adopt_checkpoint(facts.hub_created_at, None).await?;
+        if let Some(pause) = self.check_pause(&mut adoption).await? {
+            return Err(StepOutcome::Paused(pause).into());
+        }
         let chosen = self.call_start_position(adoption.record().clone()).await?;
         let mut properties = match self.read_properties().await {
             Err(error) if is_busy(&error) && can_wait(&adoption, chosen.as_ref(), facts) => {

@@ -126,6 +126,17 @@ pub enum Command {
         after_help = "Examples:\n  ehcp release -p 3 --live --execute\n  ehcp release --owner orders-7c9-x2 --execute"
     )]
     Release(ReleaseArgs),
+    /// Pauses partitions: their owners keep them, and deliver nothing.
+    ///
+    /// The pause is stored in the checkpoints, so that it survives restarts and moves. Owners of the crate
+    /// eventhubs-checkpoint heed it; those of other SDKs do not. A live owner is displaced for a moment, with --live.
+    #[command(after_help = "Examples:
+  ehcp pause -p 3 --reason 'corrupt since 10:40, see OPS-71' --live --execute
+  ehcp pause --for 2h --live --execute     pauses the whole group")]
+    Pause(PauseArgs),
+    /// Ends the pause of partitions: that of `ehcp pause`, and that of a partition that was parked after a failure.
+    #[command(after_help = "Examples:\n  ehcp resume -p 3 --live --execute\n  ehcp resume --live --execute")]
+    Resume(ResumeArgs),
     /// Writes the checkpoints of a group to a file.
     #[command(after_help = "Examples:\n  ehcp export --to backup.json\n  ehcp export --format csv > backup.csv")]
     Export(ExportArgs),
@@ -362,6 +373,39 @@ pub struct ReleaseArgs {
     /// Takes partitions also in a group with live owners of other SDKs, which may continue to process them.
     #[arg(long, requires = "live")]
     pub force: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct PauseArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Why, for those who find the group standing.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// Ends the pause at this time, as 2026-11-23T10:00:00Z [default: it ends with `ehcp resume`].
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "for_duration")]
+    pub until: Option<OffsetDateTime>,
+    /// Ends the pause after this time.
+    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    pub for_duration: Option<Duration>,
+    /// Writes. Without it, the command shows what it would do.
+    #[arg(long)]
+    pub execute: bool,
+    /// Takes partitions from live owners of the crate eventhubs-checkpoint, which get them back at once.
+    #[arg(long)]
+    pub live: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct ResumeArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Writes. Without it, the command shows what it would do.
+    #[arg(long)]
+    pub execute: bool,
+    /// Takes partitions from live owners of the crate eventhubs-checkpoint, which get them back at once.
+    #[arg(long)]
+    pub live: bool,
 }
 
 #[derive(Debug, ClapArgs)]

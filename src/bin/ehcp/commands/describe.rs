@@ -2,6 +2,7 @@
 
 use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
 
+use super::pause::format_pause;
 use crate::args::{DescribeArgs, Global};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Result};
@@ -23,6 +24,7 @@ const PARTITIONS: &[Column] = &[
     Column::number("LAG"),
     Column::text("LAG-STATE").wide(),
     Column::text("UPDATED"),
+    Column::text("PAUSED").wide(),
 ];
 
 const MEMBERS: &[Column] = &[
@@ -85,14 +87,16 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
         let position = checkpoint.map(|checkpoint| &checkpoint.position);
         let hub = partition.hub.as_ref();
         let lag_state = serde_json::to_value(partition.lag.state).ok();
+        let pause = checkpoint.and_then(|checkpoint| checkpoint.paused.as_ref());
         let tone = match partition.state {
             OwnershipState::Expired => Tone::Bad,
             OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
+            _ if pause.is_some() => Tone::Warning,
             _ => Tone::Plain,
         };
         let cells = [
             partition.id.to_string(),
-            partition.state.to_string(),
+            if pause.is_some() { format!("{}, paused", partition.state) } else { partition.state.to_string() },
             or_empty(owner.map(|owner| &owner.id)),
             or_empty(owner.map(|owner| output.format_ago(group.taken_at, owner.renewed))),
             or_empty(owner.map(|owner| output.format_duration(owner.expires_in))),
@@ -105,6 +109,7 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
             or_empty(partition.lag.events),
             lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
             or_empty(checkpoint.map(|checkpoint| output.format_ago(group.taken_at, checkpoint.updated))),
+            or_empty(pause.map(format_pause)),
         ];
         table.add_row_in_tone(cells, tone);
     }

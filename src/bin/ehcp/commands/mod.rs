@@ -10,6 +10,7 @@ mod keda;
 mod lag;
 mod list;
 mod migrate;
+mod pause;
 mod peek;
 pub mod positions;
 mod profile;
@@ -39,6 +40,8 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Init(init) => reset::run_init(&global, init).await?,
         Command::Delete(delete) => delete::run(&global, &delete).await?,
         Command::Release(release) => release::run(&global, &release).await?,
+        Command::Pause(pause) => pause::run_pause(&global, &pause).await?,
+        Command::Resume(resume) => pause::run_resume(&global, &resume).await?,
         Command::Export(export) => export::run(&global, &export).await?,
         Command::Import(import) => reset::run_import(&global, import).await?,
         Command::Copy(copy) => reset::run_copy(&global, copy).await?,

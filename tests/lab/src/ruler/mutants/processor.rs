@@ -193,23 +193,23 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "dead-letter-before-storing",
         fault: "a checkpoint passes a dead letter before it is stored",
-        file: "src/processor/dead_letters.rs",
-        find: "        let event = Arc::new(event);
-        let letter = new_letter(",
-        replace: "        let event = Arc::new(event);
-        if MUTANT && let Some(position) = event.position() {
-            context.checkpoints.pass_over(position.sequence_number, &position.offset);
+        file: "src/processor/partition/dead_letters.rs",
+        find: "        let failure = LetterFailure {",
+        replace: "        if MUTANT {
+            context.pass_over(&*event);
         }
-        let letter = new_letter(",
+        let failure = LetterFailure {",
     },
     Mutant {
         name: "dead-letter-of-another",
         fault: "a dead letter is stored by an instance that lost the partition",
-        file: "src/processor/dead_letters.rs",
-        find: "            confirm_owner(context).await?;",
-        replace: "            if !MUTANT {
-                confirm_owner(context).await?;
-            }",
+        file: "src/processor/context.rs",
+        find: "            return Err(Error::new(ErrorKind::Closed, \"the partition is stopping\"));
+        }
+        self.checkpoints.confirm_owner().await",
+        replace: "            return Err(Error::new(ErrorKind::Closed, \"the partition is stopping\"));
+        }
+        if MUTANT { Ok(()) } else { self.checkpoints.confirm_owner().await }",
     },
     Mutant {
         name: "tracked-left-behind",

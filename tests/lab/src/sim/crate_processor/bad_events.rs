@@ -25,7 +25,7 @@ pub(super) fn sink(host: &Arc<Host>) -> impl DeadLetterSink<MemoryEvent> + use<>
         match one_by_one {
             Some(OneByOne { order, .. }) => {
                 let key = order.key_of(event.sequence_number);
-                reporter.begins_event(&letter.partition_id, event, key).done(std::slice::from_ref(event));
+                reporter.begins_event(&letter.partition_id, event, key).done(event);
             }
             None => {
                 reporter.begins(&letter.partition_id, std::slice::from_ref(event)).done(std::slice::from_ref(event))

@@ -67,7 +67,7 @@ impl EventHandler<MemoryEvent> for SingleEvents {
         if self.worker.fails_at_one_event() {
             return Err(Error::new(ErrorKind::Handler, "an occasional failure").into());
         }
-        handling.done(std::slice::from_ref(&event));
+        handling.done(&event);
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 
-use super::incarnations::Session;
+use super::incarnations::{LastOfKey, Session};
 use super::timeline::TimelineEvent;
 use super::{State, index_of};
 use crate::history::Delivery;
@@ -102,11 +102,19 @@ impl State {
             return 0;
         }
         let number = event.sequence_number;
-        let Some(session) = self.incarnations[incarnation].sessions.get_mut(&partition) else { return 0 };
-        let since = session.since;
-        let before = key.and_then(|key| session.keys.insert(key, (number, true)));
-        let in_order = before.is_none_or(|(before, runs)| !runs && before <= number);
         let name = self.name_of(incarnation);
+        let session = self.incarnations[incarnation].sessions.get_mut(&partition);
+        let Some(session) = session else {
+            self.check(Invariant::KeyOrder, false, || {
+                format!("{name} begins event {number} of partition {partition}, which has stopped")
+            });
+            return 0;
+        };
+        let since = session.since;
+        let begun = LastOfKey { number, runs: true, done: false };
+        let before = key.and_then(|key| session.keys.insert(key, begun));
+        let in_order = before
+            .is_none_or(|before| !before.runs && (before.number < number || (before.number == number && !before.done)));
         self.check(Invariant::KeyOrder, in_order, || {
             format!("{name} begins event {number} of partition {partition} after, or beside, {before:?}")
         });
@@ -116,9 +124,16 @@ impl State {
     pub(super) fn event_ends(&mut self, incarnation: usize, partition: usize, since: u64, key: Option<i64>) {
         let session = self.incarnations[incarnation].sessions.get_mut(&partition);
         if let Some(session) = session.filter(|session| session.since == since)
-            && let Some((_, runs)) = key.and_then(|key| session.keys.get_mut(&key))
+            && let Some(last) = key.and_then(|key| session.keys.get_mut(&key))
         {
-            *runs = false;
+            last.runs = false;
+        }
+    }
+
+    pub(super) fn event_done(&mut self, incarnation: usize, partition: usize, key: Option<i64>) {
+        let session = self.incarnations[incarnation].sessions.get_mut(&partition);
+        if let Some(last) = session.zip(key).and_then(|(session, key)| session.keys.get_mut(&key)) {
+            last.done = true;
         }
     }
 

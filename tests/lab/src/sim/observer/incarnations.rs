@@ -51,8 +51,16 @@ pub(super) struct Session {
     pub(super) epoch: Option<i64>,
     pub(super) busy: bool,
     pub(super) delivery: Delivery,
-    /// Of the keys of single events: the last one that has begun, and whether it runs.
-    pub(super) keys: BTreeMap<i64, (i64, bool)>,
+    /// The last single event of each key.
+    pub(super) keys: BTreeMap<i64, LastOfKey>,
+}
+
+/// The last single event of a key that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastOfKey {
+    pub(super) number: i64,
+    pub(super) runs: bool,
+    pub(super) done: bool,
 }
 
 /// A new incarnation.

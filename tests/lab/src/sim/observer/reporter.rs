@@ -118,8 +118,11 @@ pub struct EventInProgress {
 
 impl EventInProgress {
     /// Reports that the event is processed. Call it before the handler returns.
-    pub fn done(&self, events: &[MemoryEvent]) {
-        self.reporter.observer.lock().handled(self.reporter.incarnation, self.partition, self.session, events);
+    pub fn done(&self, event: &MemoryEvent) {
+        let Self { reporter: Reporter { observer, incarnation }, partition, session, key } = self;
+        let mut state = observer.lock();
+        state.handled(*incarnation, *partition, *session, std::slice::from_ref(event));
+        state.event_done(*incarnation, *partition, *key);
     }
 }
 
