@@ -66,6 +66,8 @@ pub enum Check {
     IncompleteCheckpoint,
     /// A checkpoint does not advance although events wait.
     StuckPartition,
+    /// A partition is paused, or parked after a failure.
+    PausedPartition,
     /// A record belongs to a partition that the event hub does not have.
     OrphanRecord,
     /// A blob is not readable as a record.
@@ -88,6 +90,7 @@ impl Check {
         Self::CheckpointBeyondEnd,
         Self::IncompleteCheckpoint,
         Self::StuckPartition,
+        Self::PausedPartition,
         Self::OrphanRecord,
         Self::MalformedRecord,
         Self::IdleMembers,
@@ -108,6 +111,7 @@ impl Check {
             Self::CheckpointBeyondEnd => "checkpoint-beyond-end",
             Self::IncompleteCheckpoint => "incomplete-checkpoint",
             Self::StuckPartition => "stuck-partition",
+            Self::PausedPartition => "paused-partition",
             Self::OrphanRecord => "orphan-record",
             Self::MalformedRecord => "malformed-record",
             Self::IdleMembers => "idle-members",
@@ -156,6 +160,7 @@ impl Check {
             Self::StuckPartition => {
                 "look at the log of the owner; `ehcp peek` shows the next event, and `ehcp reset --shift-by 1` skips it"
             }
+            Self::PausedPartition => "`ehcp describe -o wide` shows why; `ehcp resume`, once the reason is gone",
             Self::OrphanRecord => "`ehcp delete` the records of the partition",
             Self::MalformedRecord => "find the program that wrote the blob; delete the blob if it is not a record",
             Self::IdleMembers => "run at most one member per partition, or add partitions",
@@ -273,6 +278,9 @@ impl Examination<'_> {
                 self.partitions_where(|partition| is_stuck(partition, self.group.taken_at)),
                 |count| format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60),
             ),
+            finding_about(Check::PausedPartition, self.partitions_where(is_paused), |count| {
+                format!("{count} that nobody delivers until it is resumed")
+            }),
         ];
         findings.into_iter().flatten()
     }
@@ -358,14 +366,18 @@ fn is_incomplete(partition: &PartitionDescription) -> bool {
     })
 }
 
-/// Returns whether events wait and the checkpoint is old. If only the last event waits, and has arrived recently,
+fn is_paused(partition: &PartitionDescription) -> bool {
+    partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.paused.is_some())
+}
+
+/// Returns whether events wait and the checkpoint is old, although the partition is not paused. If only the last event waits, and has arrived recently,
 /// events are rare, or it is being processed.
 fn is_stuck(partition: &PartitionDescription, now: OffsetDateTime) -> bool {
     let waiting = partition.lag.events.unwrap_or_default();
     let is_old = partition.checkpoint.as_ref().is_some_and(|checkpoint| now - checkpoint.updated > STUCK_AFTER);
     let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
     let waits_for_new_event = waiting == 1 && last.is_some_and(|last| now - last <= STUCK_AFTER);
-    partition.state == OwnershipState::Owned && waiting > 0 && is_old && !waits_for_new_event
+    partition.state == OwnershipState::Owned && waiting > 0 && is_old && !waits_for_new_event && !is_paused(partition)
 }
 
 fn join_ids(members: &[Member], is_selected: impl Fn(&Member) -> bool) -> String {

@@ -74,6 +74,39 @@ async fn live_owners_are_displaced_only_on_request() {
 }
 
 #[tokio::test]
+async fn a_paused_partition_waits_for_its_resumption() {
+    let (fleet, program) = processed().await;
+    let a = fleet.own("a").await;
+    fleet.owns_all("a").await;
+    program.run(&["pause", "-p", "0", "--execute"]).await.ended(3);
+    program.run(&["pause", "-p", "7", "--live"]).await.ended(64);
+    program.run(&["pause", "--until", "2020-01-01T00:00:00Z", "--live", "--execute"]).await.ended(64);
+    let run = program.run(&["pause", "-p", "0", "--reason", "a migration", "--live"]).await.ended(2);
+    assert!(run.stderr.contains("would pause 1 partition; add --execute"), "{}", run.stderr);
+
+    let run = program.run(&["pause", "-p", "0", "--reason", "a migration", "--live", "--execute"]).await.ended(0);
+    assert!(run.stdout.contains("paused"), "{}", run.stdout);
+    fleet.owns_all("a").await;
+    let described = program.run(&["describe", "--no-hub"]).await.ended(0).stdout;
+    assert!(described.contains("owned, paused"), "{described}");
+    let group = program.json(&["describe", "--no-hub"]).await;
+    assert_eq!(group["partitions"][0]["checkpoint"]["paused"]["reason"], json!("a migration"));
+    assert_eq!(group["partitions"][1]["checkpoint"]["paused"], Value::Null);
+
+    fleet.processed.clear();
+    program.run(&["reset", "--to-sequence", "4", "--live", "--execute"]).await.ended(0);
+    fleet.processes_range("1", 5, 19).await;
+    assert_eq!(checkpoints(&fleet).await["0"], 4, "the pause stays");
+    program.run(&["resume"]).await.ended(2);
+    let resumed = program.json(&["resume", "--live", "--execute"]).await;
+    assert_eq!(resumed["partitions"][0]["result"], json!("resumed"));
+    fleet.processes_range("0", 5, 19).await;
+    let run = program.run(&["resume", "--live", "--execute"]).await.ended(0);
+    assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
+    a.shut_down().await;
+}
+
+#[tokio::test]
 async fn what_was_written_can_be_undone() {
     let (fleet, program) = processed().await;
     let run = program.run(&["reset", "--to-earliest", "--execute"]).await.ended(0);

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-/// 14 kB.
-const LONGEST: usize = 14 * 1024;
+/// 14.5 kB.
+const LONGEST: usize = 14 * 1024 + 512;
 
 fn file(path: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()

@@ -154,7 +154,7 @@ async fn a_parked_partition_waits_until_it_is_resumed() {
     sleep(600 * SECOND).await;
     assert_eq!(a.held(), 2);
     let degraded = a.handle.health().issues;
-    let [HealthIssue::Parked { partition, error: Some(error) }] = &degraded[..] else { panic!("{degraded:?}") };
+    let [HealthIssue::Parked { partition, error: Some(error), .. }] = &degraded[..] else { panic!("{degraded:?}") };
     assert_eq!((partition.as_str(), error.message.as_str()), ("0", "the handler failed: failed on request"));
     assert_eq!(handler.calls().iter().filter(|call| call.starts_with("handle")).count(), 1);
     assert!(a.handle.resume(&0.into()));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{Check, NotDone, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, PartitionStatus,
 };
@@ -58,6 +58,8 @@ async fn a_paused_partition_is_kept_and_not_delivered() {
         let [HealthIssue::Paused { partition, .. }] = &issues[..] else { panic!("{issues:?}") };
         assert_eq!(partition.as_str(), "0");
         let described = operator(&world).await.read().await.unwrap().describe(None);
+        let found = operator(&world).await.read().await.unwrap().diagnose(None);
+        assert!(found.iter().any(|found| found.check == Check::PausedPartition), "{found:?}");
         let checkpoint = described.partitions[0].checkpoint.as_ref().unwrap();
         assert_eq!(checkpoint.paused.as_ref().unwrap().reason.as_deref(), Some("a migration"));
 
@@ -204,7 +206,9 @@ async fn a_parked_partition_stays_parked_elsewhere() {
     assert_eq!(reason, "the handler failed: the schema is unknown");
     a.crash().await;
     let b = start_parking(&mut world, "b", &handler).await;
-    b.wait_for_status("paused", is_paused).await;
+    b.wait_for_status("parked", is_parked).await;
+    let issues = b.handle.health().issues;
+    assert!(matches!(&issues[..], [HealthIssue::Parked { error: None, pause: Some(_), .. }]), "{issues:?}");
     sleep(HOUR).await;
     assert_eq!(handler.calls(), 1);
     handler.repair();

@@ -111,15 +111,16 @@ pub enum HealthIssue {
         /// The last error.
         error: Option<ErrorSummary>,
     },
-    /// The partition is parked after a failure of its handler.
+    /// The partition is parked after a failure of its handler, in this instance or an earlier owner.
     Parked {
         /// The partition.
         partition: PartitionId,
-        /// The last error.
+        /// The last error of this instance.
         error: Option<ErrorSummary>,
+        /// What the checkpoint shows. `None` until that is recorded.
+        pause: Option<Pause>,
     },
-    /// The checkpoint of the partition shows a pause: of an [operator](crate::admin::Operator::pause), or because the
-    /// handler failed in another instance that [parks](crate::processor::OnFailure::Park) the partition then.
+    /// An [operator](crate::admin::Operator::pause) has paused the partition.
     Paused {
         /// The partition.
         partition: PartitionId,
@@ -241,7 +242,7 @@ fn partition_issue(status: &PartitionStatus, liveness: &LivenessTracker) -> Opti
         PartitionState::InFlightFull => Some(HealthIssue::InFlightFull { partition, in_flight: status.in_flight }),
         PartitionState::LinkStalled => Some(HealthIssue::LinkStalled { partition }),
         PartitionState::Paused => status.pause.clone().map(|pause| HealthIssue::Paused { partition, pause }),
-        PartitionState::Parked => Some(HealthIssue::Parked { partition, error }),
+        PartitionState::Parked => Some(HealthIssue::Parked { partition, error, pause: status.pause.clone() }),
         PartitionState::Failing => Some(HealthIssue::Failing { partition, error }),
         // The partition waits between two attempts.
         PartitionState::Adopting | PartitionState::Starting | PartitionState::Opening if error.is_some() => {

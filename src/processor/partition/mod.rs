@@ -226,6 +226,7 @@ fn phase_of_step(next: &NextStep) -> PartitionPhase {
         NextStep::Stop(_) | NextStep::End(_) => PartitionPhase::Stopping,
         NextStep::Wait(_) => PartitionPhase::Failing,
         NextStep::Park(_) => PartitionPhase::Parked,
+        NextStep::Pause(pause) if pause.parked => PartitionPhase::Parked,
         NextStep::Pause(_) => PartitionPhase::Paused,
     }
 }

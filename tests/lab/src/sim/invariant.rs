@@ -55,6 +55,8 @@ pub enum Invariant {
     /// An application that keeps its own positions, and commits as [`OwnPositions::Fenced`](super::OwnPositions::Fenced)
     /// says, counts no event twice.
     CountedOnce,
+    /// No owner of this crate starts a partition while its checkpoint says that it is paused.
+    Paused,
     /// What an operator reports of a reset is true and stays true. No owner of this crate requests a handoff from an
     /// operator, or takes a partition from it before its lease has expired.
     Operator,
@@ -66,7 +68,7 @@ pub enum Invariant {
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -87,6 +89,7 @@ impl Invariant {
         Self::OwnRecord,
         Self::EpochGrows,
         Self::CountedOnce,
+        Self::Paused,
         Self::Operator,
         Self::CleanShutdown,
         Self::NoLeaks,

@@ -12,6 +12,7 @@ impl State {
     pub(super) fn checkpoint_written(&mut self, incarnation: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_checkpoint(name, metadata);
         let position = record.sequence_number.unwrap_or(-1);
+        self.partitions[partition].paused_until = record.paused.and_then(|pause| pause.until);
         let may_reset = self.is_operator(incarnation) || self.partitions[partition].adopted_by == Some(incarnation);
         let book = &mut self.partitions[partition];
         let (stored, crate_processor) = (book.history.stored(), self.incarnations[incarnation].crate_processor);

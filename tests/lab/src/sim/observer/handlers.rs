@@ -35,6 +35,7 @@ impl State {
         }
         if self.incarnations[incarnation].crate_processor {
             self.group_begins();
+            self.must_not_be_paused(incarnation, partition, epoch);
         }
         self.record(incarnation, TimelineEvent::HandlerStarted { partition });
     }

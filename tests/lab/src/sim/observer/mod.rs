@@ -91,6 +91,8 @@ pub(super) struct State {
     disrupted: bool,
     /// By how much the current faults slow the group down; `None`: nothing is promised while they last.
     slowdown: Option<Slowdown>,
+    /// The clock of the storage, as an operator last saw it.
+    clock: (Instant, OffsetDateTime),
     /// Since when no handler reads these partitions.
     unread_since: BTreeMap<usize, Instant>,
     /// The owners of all partitions when an operator began in a settled group: each partition must go back to its
@@ -142,9 +144,15 @@ struct Partition {
     /// Who has requested a handoff from the current owner last.
     asked_by: Option<usize>,
     unowned_since: Option<Instant>,
+    /// Until when the stored checkpoint says that the partition is paused.
+    paused_until: Option<OffsetDateTime>,
 }
 
 impl Partition {
+    fn is_paused(&self, now: OffsetDateTime) -> bool {
+        self.paused_until.is_some_and(|until| until > now)
+    }
+
     fn new() -> Self {
         Self {
             history: history::Partition::default(),
@@ -160,6 +168,7 @@ impl Partition {
             adopted_by: None,
             asked_by: None,
             unowned_since: Some(Instant::now()),
+            paused_until: None,
         }
     }
 
@@ -199,6 +208,7 @@ impl Observer {
             disturbed_at: Instant::now(),
             disrupted: false,
             slowdown: Some(Slowdown::none()),
+            clock: (Instant::now(), OffsetDateTime::UNIX_EPOCH),
             unread_since: BTreeMap::new(),
             owners_before_reset: None,
             verbose,

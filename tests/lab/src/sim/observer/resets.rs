@@ -1,12 +1,19 @@
 //! What operators do and report.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use eventhubs_checkpoint::admin::ResetOutcome;
 use eventhubs_checkpoint::store::OwnershipRecord;
 
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
 use super::State;
 use crate::sim::invariant::Invariant;
+
+/// By how much an owner may misjudge the clock of the storage.
+const CLOCKS: Duration = Duration::from_secs(5);
 
 /// The position to which an operator is to reset each partition.
 pub(in super::super) type Wanted = BTreeMap<usize, i64>;
@@ -29,7 +36,14 @@ impl State {
 
     /// An operator begins. If the group is settled and the operator is undisturbed, each partition that it resets goes
     /// back to the same owner.
-    pub(in super::super) fn operates(&mut self, incarnation: usize, wanted: Wanted, undisturbed: bool) {
+    pub(in super::super) fn operates(
+        &mut self,
+        incarnation: usize,
+        wanted: Wanted,
+        undisturbed: bool,
+        now: OffsetDateTime,
+    ) {
+        self.clock = (Instant::now(), now);
         let owners_before_reset = (undisturbed && self.is_settled()).then(|| {
             self.count("resets in calm");
             self.partitions.iter().map(super::Partition::holder).collect()
@@ -39,6 +53,21 @@ impl State {
         let progress = |to| Progress { to, written: false, moved: false, given_up: false };
         self.incarnations[incarnation].resets =
             wanted.into_iter().map(|(partition, to)| (partition, progress(to))).collect();
+    }
+
+    /// Returns the time by the clock of the storage.
+    pub(super) fn server_time(&self) -> OffsetDateTime {
+        self.clock.1 + self.clock.0.elapsed()
+    }
+
+    /// Checks that no owner of this crate starts a partition while it is paused, unless it has adopted the partition
+    /// before.
+    pub(super) fn must_not_be_paused(&mut self, incarnation: usize, partition: usize, epoch: Option<i64>) {
+        let book = &self.partitions[partition];
+        let is_current = epoch.is_some_and(|epoch| !book.epochs.has_later(epoch));
+        let is_paused = is_current && book.is_paused(self.server_time() + CLOCKS);
+        let name = self.name_of(incarnation);
+        self.check(Invariant::Paused, !is_paused, || format!("{name} starts partition {partition}, which is paused"));
     }
 
     /// The first record of an operator reveals its identity.

@@ -9,6 +9,7 @@ use eventhubs_checkpoint::store::membership::HeartbeatRecord;
 use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseScope, OwnerId};
+use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::advance;
 
@@ -62,7 +63,7 @@ impl Scene {
 
     /// An operator takes the partition and resets its checkpoint.
     fn resets(&self, operator: usize, to: i64) {
-        self.observer.lock().operates(operator, [(0, to)].into(), true);
+        self.observer.lock().operates(operator, [(0, to)].into(), true, OffsetDateTime::UNIX_EPOCH);
         self.owns(operator);
     }
 
@@ -255,7 +256,7 @@ fn an_operator_writes_the_wanted_position_as_owner() {
         scene.begins(one);
         scene.handles(one, 0..=9);
         scene.stores(one, 9);
-        scene.observer.lock().operates(operator, [(0, 3)].into(), true);
+        scene.observer.lock().operates(operator, [(0, 3)].into(), true, OffsetDateTime::UNIX_EPOCH);
         if owns {
             scene.owns(operator);
         }

@@ -66,7 +66,8 @@ impl State {
             let unwritable = self.slowdown.as_ref().is_some_and(|slowdown| slowdown.unwritable.contains(partition));
             let holder = self.partitions[*partition].holder().filter(|holder| self.incarnations[*holder].alive);
             let is_kept = |holder| self.is_operator(holder) || self.incarnations[holder].blocked_since.is_some();
-            !unwritable && !holder.is_some_and(is_kept)
+            let is_paused = self.partitions[*partition].is_paused(self.server_time());
+            !unwritable && !is_paused && !holder.is_some_and(is_kept)
         };
         ages.filter(|(partition, age)| *age > bound && can_be_owned(partition)).collect()
     }

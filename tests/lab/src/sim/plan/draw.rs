@@ -47,6 +47,7 @@ impl Plan {
         recreate(&mut incidents, seed, scale);
         let resets = settings.own_positions == OwnPositions::None;
         incidents.retain(|incident| resets || !matches!(incident.kind, IncidentKind::Reset(_)));
+        pause(&mut incidents, &members, seed);
         terms::draw(&mut members, &mut incidents, seed, scale);
         incidents.extend(failure_rule::drawn(seed, scale));
         incidents.extend(failure_rule::blocked(seed, scale));
@@ -170,6 +171,24 @@ pub(crate) fn reset(rng: &mut StdRng, partitions: u32, settings: &Settings) -> R
         settle: Duration::from_secs([0, 10, 60, 90][rng.random_range(0..4)]),
         storage_fault: rng.random_bool(0.3).then_some(storage_fault),
         killed_after: rng.random_bool(0.3).then_some(killed_after),
+        paused_for: None,
+    }
+}
+
+/// Draws which operators pause partitions before they reset them: none in a group with owners of other SDKs, which do not
+/// heed a pause. Uses its own random numbers, so that the rest of the plan stays the same.
+fn pause(incidents: &mut [Incident], members: &[Member], seed: u64) {
+    let mut rng = StdRng::seed_from_u64(seed ^ 0x9a05);
+    if members.iter().any(|member| member.role != Role::CrateProcessor) {
+        return;
+    }
+    for incident in incidents {
+        let lasts = Duration::from_secs(rng.random_range(5..180));
+        if let IncidentKind::Reset(reset) = &mut incident.kind
+            && rng.random_bool(0.5)
+        {
+            reset.paused_for = Some(lasts);
+        }
     }
 }
 

@@ -158,6 +158,8 @@ pub struct Reset {
     pub storage_fault: Option<StorageFault>,
     /// When it is killed, counted from its start, unless it has ended.
     pub killed_after: Option<Duration>,
+    /// For how long it pauses the partitions before it resets them, if it does.
+    pub paused_for: Option<Duration>,
 }
 
 impl Reset {

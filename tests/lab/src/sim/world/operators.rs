@@ -7,14 +7,18 @@ use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position, Result};
+use time::OffsetDateTime;
 use tokio::time::timeout;
 
-use super::World;
 use super::incarnations::seed_of;
+use super::{Action, World};
 use crate::sim::bounds::Bounds;
 use crate::sim::crate_processor::{lease_clock, shared_terms};
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
+
+/// Within this time after the end of a pause, the owner starts the partition.
+const AFTER_PAUSE: Duration = Duration::from_secs(60);
 
 /// Distinguishes the seeds of operators from those of members.
 const OPERATORS: u32 = u32::MAX;
@@ -26,11 +30,11 @@ impl World<'_> {
         let wanted = self.wanted(reset);
         let bounds = Bounds::of(&self.plan.settings);
         let new = NewIncarnation { member: None, owner: owner.clone(), crate_processor: true, bounds };
-        let undisturbed = reset.is_undisturbed() && !self.plan.moves_in_calm();
+        let undisturbed = reset.is_undisturbed() && reset.paused_for.is_none() && !self.plan.moves_in_calm();
         let incarnation = {
             let mut observer = self.observer.lock();
             let incarnation = observer.register(new);
-            observer.operates(incarnation, wanted.clone(), undisturbed);
+            observer.operates(incarnation, wanted.clone(), undisturbed, self.hub.now());
             incarnation
         };
         let seed = seed_of(self.plan.seed, OPERATORS, u32::try_from(incarnation).unwrap_or(OPERATORS));
@@ -43,7 +47,12 @@ impl World<'_> {
         let settings =
             settings.with_config(shared_terms(&self.plan.settings)).with_lease_clock(lease_clock()).with_seed(seed);
         let options = ResetOptions::default().with_allow_foreign(reset.with_foreign).with_settle(reset.settle);
-        let operating = operate(self.observer.clone(), incarnation, settings, wanted, options);
+        let until = reset.paused_for.map(|lasts| self.hub.now() + lasts);
+        if let Some(lasts) = reset.paused_for {
+            self.heavy += 1;
+            self.after(lasts + AFTER_PAUSE, Action::Recovered);
+        }
+        let operating = operate(self.observer.clone(), incarnation, settings, wanted, until, options);
         self.operators.push(tokio::spawn(killed_after(
             reset.killed_after,
             self.observer.clone(),
@@ -88,9 +97,10 @@ async fn operate(
     incarnation: usize,
     settings: GroupStoreBuilder,
     wanted: Wanted,
+    paused_until: Option<OffsetDateTime>,
     options: ResetOptions,
 ) {
-    let Ok(outcomes) = outcomes(settings, &wanted, &options).await else { return };
+    let Ok(outcomes) = outcomes(settings, &wanted, paused_until, &options).await else { return };
     let mut observer = observer.lock();
     for ((partition, _), (_, outcome)) in wanted.iter().zip(&outcomes) {
         observer.reported(incarnation, *partition, outcome);
@@ -100,6 +110,7 @@ async fn operate(
 async fn outcomes(
     settings: GroupStoreBuilder,
     wanted: &Wanted,
+    paused_until: Option<OffsetDateTime>,
     options: &ResetOptions,
 ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
     let position = |number: i64| {
@@ -108,5 +119,10 @@ async fn outcomes(
     };
     let named = |partition: usize| PartitionId::from(u32::try_from(partition).unwrap_or(u32::MAX));
     let resets = wanted.iter().map(|(partition, to)| (named(*partition), position(*to))).collect();
-    Operator::connect(settings).await?.reset(resets, options).await
+    let operator = Operator::connect(settings).await?;
+    if paused_until.is_some() {
+        let partitions = wanted.keys().map(|partition| named(*partition)).collect();
+        operator.pause(partitions, paused_until, Some("a reset"), options).await?;
+    }
+    operator.reset(resets, options).await
 }
