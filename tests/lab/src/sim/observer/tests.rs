@@ -8,7 +8,7 @@ use eventhubs_checkpoint::processor::{ReleaseReason, StopReason};
 use eventhubs_checkpoint::store::membership::HeartbeatRecord;
 use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
-use eventhubs_checkpoint::{Identity, Incarnation, LeaseScope, OwnerId};
+use eventhubs_checkpoint::{Identity, Incarnation, LeaseScope, OwnerId, PartitionId, Pause};
 use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::advance;
@@ -696,5 +696,65 @@ fn a_checkpoint_set_back_by_another_sdk_is_excused() {
         scene.stores(other, 5);
         scene.observer.lock().must_be_checkpointed();
         assert_eq!(scene.broken(), broken, "{crate_processor}");
+    }
+}
+
+/// Single events of a key run one after another, in order, and again only after a failure.
+#[tokio::test(start_paused = true)]
+async fn single_events_keep_the_order_of_their_key() {
+    let event = |number| MemoryEvent::new(number, "0");
+    let partition = PartitionId::from(0);
+    for (first, second, broken) in [
+        ((3, true), (4, Some(1)), vec![]),
+        ((3, false), (3, Some(1)), vec![]),
+        ((3, true), (3, Some(1)), vec![Invariant::KeyOrder]),
+        ((3, true), (2, Some(1)), vec![Invariant::KeyOrder]),
+        ((3, true), (2, Some(2)), vec![]),
+        ((3, true), (2, None), vec![]),
+    ] {
+        let mut scene = Scene::new(|_| {});
+        let one = scene.register("one", Some(0));
+        scene.begins(one);
+        let reporter = scene.reporter(one);
+        let running = reporter.begins_event(&partition, &event(first.0), Some(1));
+        if first.1 {
+            running.done(&event(first.0));
+        }
+        drop(running);
+        drop(reporter.begins_event(&partition, &event(second.0), second.1));
+        assert_eq!(scene.broken(), broken, "{first:?}, {second:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_event_begins_beside_one_of_its_key_or_after_the_stop() {
+    let mut scene = Scene::new(|_| {});
+    let one = scene.register("one", Some(0));
+    scene.begins(one);
+    let (reporter, partition) = (scene.reporter(one), PartitionId::from(0));
+    let running = reporter.begins_event(&partition, &MemoryEvent::new(3, "0"), Some(1));
+    drop(reporter.begins_event(&partition, &MemoryEvent::new(4, "0"), Some(1)));
+    assert_eq!(scene.broken(), [Invariant::KeyOrder]);
+    drop(running);
+    reporter.stopped(&partition, &StopReason::Shutdown);
+    drop(reporter.begins_event(&partition, &MemoryEvent::new(5, "0"), Some(1)));
+    assert_eq!(scene.broken(), [Invariant::KeyOrder; 2]);
+}
+
+/// A start in an earlier epoch than the current one was decided before the pause.
+#[tokio::test(start_paused = true)]
+async fn no_paused_partition_starts() {
+    let now = datetime!(2026-01-01 00:00 UTC);
+    for (left, epoch, is_broken) in [(60, 2, true), (0, 2, false), (60, 1, false)] {
+        let mut scene = Scene::new(|_| {});
+        let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
+        scene.observer.lock().operates(operator, [(0, -1)].into(), true, now);
+        scene.owns_in_epoch(one, Some(2));
+        let mut record = CheckpointRecord::default();
+        (record.sequence_number, record.offset) = (Some(-1), Some("-1".to_owned()));
+        record.paused = Some(Pause::new(now, Some(now + Duration::from_secs(left)), None));
+        scene.written(one, "checkpoint", &encode_checkpoint(&record));
+        scene.reporter(one).started(&0.into(), Some(epoch));
+        assert_eq!(scene.broken().contains(&Invariant::Paused), is_broken, "{left} {epoch}");
     }
 }
