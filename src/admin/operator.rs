@@ -10,9 +10,9 @@ use super::records::{GroupRecords, OwnerRecords};
 use super::reset::{NotDone, ResetOptions, ResetOutcome};
 use super::reset_steps::ResetReport;
 use super::session::{CheckpointChange, OperatorSession, ResetOrder, decide_takeover};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::{NameCase, OwnerId, PartitionId, Pause, Position};
-use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts};
+use crate::store::{Checkpoint, GroupStore, GroupStoreBuilder, RequestCounts, no_checkpoint};
 
 /// An operator of one consumer group, for one run of an administrative program.
 ///
@@ -75,7 +75,7 @@ impl Operator {
     /// duration. The handler of the displaced owner stops when that owner detects the loss: at its next checkpoint,
     /// renewal or listing. Events that it processes until then are processed again or not, depending on the new
     /// position. A [pause](Self::pause) of an operator stays. A partition that was parked, or paused by
-    /// [`ProcessorHandle::pause`], is so no longer.
+    /// [`ProcessorHandle::pause`](crate::processor::ProcessorHandle::pause), continues.
     ///
     /// If the operator crashes in between, the checkpoint is at the old position or at the new one, and its partitions
     /// have no owner until its leases expire.
@@ -85,7 +85,6 @@ impl Operator {
     /// The error of the storage, if the group could not be listed, and [`ErrorKind::Config`](crate::ErrorKind::Config)
     /// if a partition is given two positions: nothing was written, correct the cause and reset again. The outcome of
     /// each partition is in its own [`ResetOutcome`].
-    /// [`ProcessorHandle::pause`]: crate::processor::ProcessorHandle::pause
     #[doc(alias = "offset reset")]
     #[doc(alias = "rewind")]
     #[doc(alias = "seek")]
@@ -116,12 +115,15 @@ impl Operator {
     /// [reset](Self::reset): the operator takes the partition over, writes the mark, and returns the partition. Events
     /// that the owner processes until it detects the loss are processed again after the pause. The position stays.
     ///
-    /// Only processors of this crate heed the mark. One of another SDK reads on, and its next checkpoint removes the mark.
+    /// Only the [`Processor`](crate::processor::Processor) heeds the mark. The processors of other SDKs read on, and their
+    /// next checkpoint removes the mark; the official `EventProcessor` of Rust reads on with the checkpoint store of this
+    /// crate, too.
     ///
     /// # Errors
     ///
-    /// As for [`reset`](Self::reset). A partition without a checkpoint cannot be paused, because there is no record for
-    /// the mark: [`NotDone::Failed`] with [`ErrorKind::NotFound`](crate::ErrorKind::NotFound).
+    /// As for [`reset`](Self::reset), and [`ErrorKind::InvalidArgument`] if `until` is in the past. A partition without a
+    /// checkpoint cannot be paused, because there is no record for the mark: [`NotDone::Failed`] with
+    /// [`ErrorKind::NotFound`].
     pub async fn pause(
         &self,
         partitions: Vec<PartitionId>,
@@ -129,17 +131,31 @@ impl Operator {
         reason: Option<&str>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
-        let listing = &OwnerRecords::read(&self.store).await?;
+        let checkpoints = self.store.list_checkpoints().await?.records;
         let now = self.store.server_time();
+        if until.is_some_and(|until| until <= now) {
+            return Err(Error::new(ErrorKind::InvalidArgument, "the end of the pause is in the past"));
+        }
         let pause = Pause::new(now.replace_nanosecond(0).unwrap_or(now), until, reason);
-        let pauses = partitions.into_iter().map(|partition| {
-            let order = ResetOrder::unconditional(CheckpointChange::Pause(Some(pause.clone())));
+        let order = &ResetOrder::unconditional(CheckpointChange::Pause(Some(pause)));
+        let listing = &OwnerRecords::read(&self.store).await?;
+        Ok(join_all(partitions.into_iter().map(|partition| {
+            // Nobody is displaced for nothing.
+            let refusal = match checkpoints.iter().find(|checkpoint| checkpoint.partition == partition) {
+                Some(Checkpoint { record, .. }) if record.paused.as_ref().is_some_and(|pause| pause.parked) => {
+                    Some(NotDone::Parked)
+                }
+                Some(Checkpoint { record, .. }) if record.has_position() => None,
+                _ => Some(NotDone::Failed(no_checkpoint(&partition))),
+            };
             async move {
-                let outcome = self.reset_one(listing, &partition, &order, options).await;
-                (partition, outcome)
+                match refusal {
+                    Some(reason) => (partition, ResetOutcome::NotDone(reason)),
+                    None => (partition.clone(), self.reset_one(listing, &partition, order, options).await),
+                }
             }
-        });
-        Ok(join_all(pauses).await)
+        }))
+        .await)
     }
 
     /// Ends the [pause](Self::pause) of these partitions, also one that
@@ -155,24 +171,24 @@ impl Operator {
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
         let checkpoints = self.store.list_checkpoints().await?.records;
-        let paused: BTreeSet<_> = checkpoints
-            .into_iter()
-            .filter(|checkpoint| checkpoint.record.paused.is_some())
-            .map(|checkpoint| checkpoint.partition)
-            .collect();
+        let now = self.store.server_time();
         let listing = &OwnerRecords::read(&self.store).await?;
         let order = &ResetOrder::unconditional(CheckpointChange::Pause(None));
-        let resumptions = partitions.into_iter().map(|partition| {
-            let is_paused = paused.contains(&partition);
+        Ok(join_all(partitions.into_iter().map(|partition| {
+            // Nobody is displaced for nothing.
+            let is_paused = checkpoints.iter().any(|checkpoint| {
+                let pause = checkpoint.record.paused.as_ref();
+                checkpoint.partition == partition && pause.is_some_and(|pause| !pause.has_ended(now))
+            });
             async move {
-                let outcome = match is_paused {
-                    true => self.reset_one(listing, &partition, order, options).await,
-                    false => ResetOutcome::Done,
-                };
-                (partition, outcome)
+                if is_paused {
+                    (partition.clone(), self.reset_one(listing, &partition, order, options).await)
+                } else {
+                    (partition, ResetOutcome::Done)
+                }
             }
-        });
-        Ok(join_all(resumptions).await)
+        }))
+        .await)
     }
 
     /// Changes the checkpoint of one partition, by a listing of the group.

@@ -181,6 +181,8 @@ pub enum NotDone {
         /// The owner.
         owner: OwnerId,
     },
+    /// The partition is parked after a failure of its handler, so it is not paused as well. Resume it, or reset it.
+    Parked,
     /// The checkpoint is not as it was when the reset was planned. Plan again.
     Changed {
         /// The sequence number of the checkpoint as it is, if it has one.
@@ -213,6 +215,7 @@ impl fmt::Display for NotDone {
             Self::Changed { sequence_number: None } => {
                 f.write_str("the checkpoint has changed since it was planned: plan again")
             }
+            Self::Parked => f.write_str("the partition is parked after a failure: resume it, or reset its checkpoint"),
             Self::Stopped => f.write_str("stopped before the checkpoint was written"),
             Self::Failed(error) => write!(f, "{error}"),
         }

@@ -233,6 +233,11 @@ impl<'a> OperatorSession<'a> {
         if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
             return Err(StepFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
         }
+        if let CheckpointChange::Pause(Some(_)) = order.change
+            && found.paused.as_ref().is_some_and(|pause| pause.parked)
+        {
+            return Err(StepFailure::Refused(NotDone::Parked));
+        }
         self.adoption = Some(adoption);
         Ok(())
     }

@@ -89,10 +89,9 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
     insert_some(&mut metadata, UPDATED_AT, record.updated_at.and_then(format_time));
     insert_some(&mut metadata, HUB_CREATED, record.hub_created_at.and_then(format_time));
     if let Some(Pause { since, until, reason, parked }) = &record.paused {
-        let reason = reason.as_ref().map(|reason| utf8_percent_encode(reason, ENCODED_IN_TEXT).to_string());
         insert_some(&mut metadata, PAUSED, format_time(*since));
         insert_some(&mut metadata, PAUSED_UNTIL, until.and_then(format_time));
-        insert_some(&mut metadata, PAUSE_REASON, reason);
+        insert_some(&mut metadata, PAUSE_REASON, reason.as_deref().map(encode_text));
         insert_some(&mut metadata, PARKED, parked.then_some(YES));
     }
     metadata
@@ -141,7 +140,12 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
             quote_value(offset)
         )),
     };
-    (record, problem.map(|problem| MalformedRecord::new(blob, problem)))
+    fields.problems.extend(problem);
+    (record, malformed_record(blob, &fields.problems))
+}
+
+fn encode_text(text: &str) -> String {
+    utf8_percent_encode(text.trim(), ENCODED_IN_TEXT).to_string()
 }
 
 /// Takes the pause. One whose end is not readable does not end by itself.

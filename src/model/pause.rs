@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 /// The longest reason, in bytes. A record has room for about 8 KiB.
 const LONGEST_REASON: usize = 1024;
 
-/// The mark in a checkpoint that nothing of its partition is to be delivered. Whoever owns the partition keeps it, and
+/// The mark in a checkpoint that nothing of its partition is to be delivered. The owner of the partition keeps it, and
 /// waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
@@ -29,9 +29,12 @@ impl Pause {
     /// Creates a pause. A longer reason than 1 KiB is cut off.
     #[must_use]
     pub fn new(since: OffsetDateTime, until: Option<OffsetDateTime>, reason: Option<&str>) -> Self {
-        let reason = reason.map(str::trim).filter(|reason| !reason.is_empty());
-        let reason = reason.map(|reason| reason[..reason.floor_char_boundary(LONGEST_REASON)].to_owned());
-        Self { since, until, reason, parked: false }
+        Self {
+            since,
+            until,
+            reason: reason.map(str::trim).filter(|reason| !reason.is_empty()).map(shorten),
+            parked: false,
+        }
     }
 
     /// Creates the pause of a partition whose handler failed with this error.
@@ -44,5 +47,40 @@ impl Pause {
     #[must_use]
     pub fn has_ended(&self, now: OffsetDateTime) -> bool {
         self.until.is_some_and(|until| until <= now)
+    }
+}
+
+/// Cuts off what is too long, between two characters.
+fn shorten(reason: &str) -> String {
+    let mut end = reason.len().min(LONGEST_REASON);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    reason[..end].trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_characters() {
+        let reason = |text: &str| Pause::new(OffsetDateTime::UNIX_EPOCH, None, Some(text)).reason;
+        assert_eq!(reason(&"\u{fc}".repeat(600)).unwrap(), "\u{fc}".repeat(512));
+        assert_eq!(reason(&format!("x{}", "\u{fc}".repeat(600))).unwrap().len(), 1023);
+        assert_eq!(
+            reason(&format!("{} {}", "x".repeat(1023), "y")).unwrap().len(),
+            1023,
+            "a header has no final space"
+        );
+        assert_eq!((reason("  short "), reason("  ")), (Some("short".to_owned()), None));
+    }
+
+    #[test]
+    fn a_pause_ends_at_its_time() {
+        let (start, end) = (OffsetDateTime::UNIX_EPOCH, OffsetDateTime::UNIX_EPOCH + time::Duration::HOUR);
+        let pause = Pause::new(start, Some(end), None);
+        assert!(!pause.has_ended(start) && pause.has_ended(end));
+        assert!(!Pause::after_failure(start, "x").has_ended(end));
     }
 }

@@ -9,11 +9,12 @@ use tracing::Span;
 
 use super::Processor;
 use super::config::ProcessorConfig;
-use super::dead_letters::{DeadLetterPolicy, DeadLetterSink, DeadLetters};
+use super::dead_letters::{DeadLetterSink, DeadLetters};
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::monitoring::spans::{BatchSpans, SpanEvents, SpanHook};
 use super::partition::control::Registry;
+use super::policies::DeadLetterPolicy;
 use super::shared::{HubCreation, InitialPartitions, SharedResources};
 use super::shutdown::{ShutdownReport, ShutdownRequests, stopping_time};
 use crate::balancer::Balancer;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::checkpoints::requests::CheckpointRequester;
-use super::dead_letters::{LetterFailure, record_move};
+use super::dead_letters::{DeadLetter, DeadLetters};
 use super::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, EventError, HANDLER, HandlerError, handler_error};
 use super::partition::control::Control;
 use super::partition::orders::SessionEnd;
@@ -24,6 +24,7 @@ pub struct PartitionContext {
     pub(super) group: Arc<ConsumerGroup>,
     pub(super) store: GroupStore,
     pub(super) drain_timeout: Duration,
+    pub(super) dead_letters: Option<Arc<DeadLetters>>,
     pub(super) checkpoints: CheckpointRequester,
     pub(super) control: Arc<Control>,
     pub(super) over: SessionEnd,
@@ -222,35 +223,59 @@ impl PartitionContext {
     where
         E: Positioned + Send + Sync + 'static,
     {
-        let Some(dead_letters) = &self.control.dead_letters else {
+        let Some(dead_letters) = &self.dead_letters else {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "the processor has no dead letters: set a sink with `ProcessorBuilder::with_dead_letters`",
             ));
         };
-        if !dead_letters.take_events_like(&event) {
+        if !dead_letters.accepts_type_of(&event) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 format!("a {} is no event of the source of the processor", std::any::type_name::<E>()),
             ));
         }
-        let number = event.sequence_number();
-        let failing = self.control.failures.current_failure();
-        let failures = failing.filter(|failing| number.is_some() && failing.place.first_event() == number);
-        let failure = LetterFailure {
-            attempts: failures.map_or(1, |failing| failing.failures.saturating_add(1)),
-            error: Arc::new(handler_error(HANDLER, error.into())),
-        };
         // The partition may be stopping: the handler may finish its batch.
         self.checkpoints.confirm_owner().await?;
-        let event = Arc::new(event);
-        dead_letters.store_event(Arc::clone(&event), failure.clone(), self).await.map_err(|error| {
+        let number = event.sequence_number();
+        let attempts = self
+            .control
+            .failures
+            .current_failure()
+            .filter(|failing| number.is_some() && failing.place.first_event() == number)
+            .map_or(1, |failing| failing.failures.saturating_add(1));
+        let letter = self.new_letter(Arc::new(event), attempts, Arc::new(handler_error(HANDLER, error.into())));
+        dead_letters.store_event(&letter).await.map_err(|error| {
             let source = DeadLetterError::new(number, handler_error(DEAD_LETTER_SINK, error));
             Error::new(ErrorKind::Handler, source.to_string()).with_source(source)
         })?;
-        record_move(&*event, &failure, self);
-        self.pass_over(&*event);
+        self.record_move(&letter);
+        self.pass_over(&*letter.event);
         Ok(())
+    }
+
+    pub(super) fn new_letter<E>(&self, event: Arc<E>, attempts: u32, error: Arc<Error>) -> DeadLetter<E> {
+        DeadLetter {
+            event,
+            group: Arc::clone(&self.group),
+            partition_id: self.partition_id().clone(),
+            epoch: self.epoch(),
+            attempts,
+            error,
+        }
+    }
+
+    /// Records that an event is stored as a dead letter.
+    pub(super) fn record_move(&self, DeadLetter { event, attempts, error, .. }: &DeadLetter<impl Positioned>) {
+        let Control { failures, progress, metrics, .. } = &*self.control;
+        if let Some(position) = event.position() {
+            let checkpoint = self.checkpoints.checkpoint_view().written;
+            failures.record_move(position.sequence_number, &position.offset, checkpoint);
+            failures.forget_event(position.sequence_number);
+        }
+        progress.count_dead_letter();
+        metrics.count_dead_letter();
+        telemetry::event_dead_lettered(self.partition_id(), event.sequence_number(), *attempts, error);
     }
 
     /// Fails if the partition is stopping, or the record does not show that this instance owns it: a previous owner that
@@ -303,7 +328,7 @@ impl PartitionContext {
         self.control.pause();
     }
 
-    /// Continues to deliver batches.
+    /// Continues to deliver batches. Only an operator ends the [pause of an operator](crate::admin::Operator::pause).
     pub fn resume(&self) {
         self.control.resume();
     }

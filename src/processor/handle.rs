@@ -76,8 +76,8 @@ impl ProcessorHandle {
         self.change_control(partition, Control::pause)
     }
 
-    /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). Also ends a
-    /// pause that is stored in the checkpoint; see [`Operator::pause`](crate::admin::Operator::pause).
+    /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). Only an
+    /// operator ends the [pause of an operator](crate::admin::Operator::pause).
     ///
     /// Returns false if this instance does not process the partition.
     pub fn resume(&self, partition: &PartitionId) -> bool {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::context::PartitionContext;
+use super::dead_letters::UndecodableEvent;
 use super::handler_errors::HandlerError;
 use super::shutdown::StopReason;
 use crate::error::Error;
@@ -161,23 +162,6 @@ impl PartitionStart {
     pub fn checkpoint(&self) -> Option<&CheckpointRecord> {
         self.checkpoint.has_position().then_some(&self.checkpoint)
     }
-}
-
-/// An event that the source cannot decode, and that is about to be skipped.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct UndecodableEvent {
-    /// The consumer group that reads it.
-    pub group: Arc<ConsumerGroup>,
-    /// The partition of the event.
-    pub partition_id: PartitionId,
-    /// The epoch in which this instance owns the partition; see
-    /// [`PartitionContext::epoch`](super::PartitionContext::epoch).
-    pub epoch: i64,
-    /// The sequence number.
-    pub sequence_number: i64,
-    /// Why the source cannot decode it, with its causes.
-    pub error: Arc<Error>,
 }
 
 /// Creates a handler from a closure that takes a batch and its context.

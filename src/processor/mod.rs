@@ -61,14 +61,14 @@ pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnL
 pub use builder::ProcessorBuilder;
 pub use config::ProcessorConfig;
 pub use context::{PartitionContext, TrackedEvent};
-pub use dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink};
+pub use dead_letters::{DeadLetter, DeadLetterSink, UndecodableEvent};
 pub use events::{EachEvent, EventContext, EventHandler, EventOrder, KeyOf, RetryPolicy, each_event, event_handler_fn};
 pub use handle::ProcessorHandle;
-pub use handler::{Handler, PartitionStart, UndecodableEvent, handler_fn};
+pub use handler::{Handler, PartitionStart, handler_fn};
 pub use handler_errors::{EventError, HandlerError};
 pub use monitoring::{ErrorSummary, EventCounts, Health, HealthIssue, PartitionState, PartitionStatus, SpanEvents};
 pub use partition_handler::{PartitionHandler, per_partition};
-pub use policies::{CheckpointPolicy, OnFailure, OnShutdown, OnUndecodable};
+pub use policies::{CheckpointPolicy, DeadLetterPolicy, OnFailure, OnShutdown, OnUndecodable};
 pub use shutdown::{PhaseReport, ShutdownReport, StopReason};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use streams::{PartitionStream, PartitionStreams, StreamHandler};

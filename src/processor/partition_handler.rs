@@ -5,7 +5,8 @@ use std::future::Future;
 use std::sync::{Arc, Mutex};
 
 use super::context::PartitionContext;
-use super::handler::{Handler, PartitionStart, UndecodableEvent};
+use super::dead_letters::UndecodableEvent;
+use super::handler::{Handler, PartitionStart};
 use super::handler_errors::HandlerError;
 use super::shutdown::StopReason;
 use crate::model::PartitionId;

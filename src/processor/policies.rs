@@ -1,5 +1,5 @@
-//! What the processor does in cases that only the application can decide: when it writes checkpoints, and what follows
-//! a failure, an event that cannot be decoded, and a shutdown.
+//! What the processor does in cases that only the application can decide: when it writes checkpoints, when it moves an
+//! event to the dead letters, and what follows a failure, an event that cannot be decoded, and a shutdown.
 
 use std::time::Duration;
 
@@ -79,9 +79,74 @@ pub enum OnFailure {
     },
     /// Park it: keep the ownership, but process no events until
     /// [`ProcessorHandle::resume`](super::ProcessorHandle::resume), or an operator resumes it:
-    /// [`Operator::resume`](crate::admin::Operator::resume), `ehcp resume`. The checkpoint records that, with the error,
+    /// [`Operator::resume`](crate::admin::Operator::resume), `ehcp resume`. The checkpoint stores this with the error,
     /// so that no other instance fails at the same event after a restart or a move of the partition.
     Park,
+}
+
+/// When a failing event is moved to the dead letters.
+///
+/// The attempts and the time distinguish an event that can never be processed from an outage, for example
+/// of a database, in which no event can be processed. They count for one event: the next failing event needs its own.
+///
+/// A [permanent](super::EventError::permanent) error is certain: its event is moved at once.
+///
+/// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
+/// again, so with [`OnFailure::Release`] a policy of several attempts is never met.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct DeadLetterPolicy {
+    /// How many attempts must have failed at the event. Default 5. 0 counts as 1.
+    #[doc(alias = "max_delivery_count")]
+    pub max_attempts: u32,
+    /// How long the attempts must have failed at the event, from the first failure to the last one. Default 60 s, so
+    /// that a restart of a database moves nothing.
+    #[serde(with = "humantime_serde")]
+    pub min_failing_time: Duration,
+    /// Whether [`each_event`](super::each_event) moves only events that an
+    /// [`EventError`](super::EventError) names. Default false. Handlers of batches always have to name the
+    /// event.
+    pub named_only: bool,
+}
+
+impl Default for DeadLetterPolicy {
+    fn default() -> Self {
+        Self { max_attempts: 5, min_failing_time: Duration::from_secs(60), named_only: false }
+    }
+}
+
+impl DeadLetterPolicy {
+    /// Sets how many attempts must have failed.
+    #[must_use]
+    pub fn with_max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts;
+        self
+    }
+
+    /// Sets how long the attempts must have failed.
+    #[must_use]
+    pub fn with_min_failing_time(mut self, time: Duration) -> Self {
+        self.min_failing_time = time;
+        self
+    }
+
+    /// Sets whether [`each_event`](super::each_event) moves only events that an
+    /// [`EventError`](super::EventError) names.
+    ///
+    /// Otherwise, it moves at most one of the others within each `min_failing_time`: in an outage that is longer, each
+    /// partition moves one event in each such period. Choose the time longer than the outages that the handler should
+    /// survive, or let the handler name the events.
+    #[must_use]
+    pub fn with_named_only(mut self, named_only: bool) -> Self {
+        self.named_only = named_only;
+        self
+    }
+
+    /// Returns whether an event that has failed so often and so long is moved.
+    pub(super) fn is_met(&self, attempts: u32, failing_for: Duration, permanent: bool) -> bool {
+        permanent || (attempts >= self.max_attempts && failing_for >= self.min_failing_time)
+    }
 }
 
 /// What the processor does with an event that the source cannot decode.

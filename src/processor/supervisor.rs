@@ -104,11 +104,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     fn start_task(&mut self, partition: PartitionId, epoch: i64) {
         let telemetry = self.shared.store.telemetry();
         let span = telemetry::partition_span(telemetry.span(), &partition);
-        let SharedResources { dead_letters, liveness, config, .. } = &*self.shared;
+        let SharedResources { liveness, config, .. } = &*self.shared;
         let control = Arc::new(Control::new(
             partition.clone(),
             epoch,
-            dead_letters.clone(),
             CallLimit::new(partition.clone(), liveness.clone(), config.handler_timeout),
             PartitionMetrics::new(telemetry.metrics(), &partition),
             span.clone(),

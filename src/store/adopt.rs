@@ -75,6 +75,7 @@ pub(super) struct FoundCheckpoint {
 #[derive(Debug)]
 #[non_exhaustive]
 #[must_use = "the partition may be lost"]
+#[allow(clippy::large_enum_variant, reason = "the usual outcome, which is moved once")]
 pub enum AdoptOutcome {
     /// From now on no checkpoint of a previous owner is accepted.
     Adopted(Adoption),

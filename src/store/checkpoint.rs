@@ -151,10 +151,7 @@ impl GroupStore {
     /// [`adopt`](Self::adopt) does. Otherwise as for [`replace_checkpoint`](Self::replace_checkpoint).
     pub async fn set_pause(&self, adoption: &mut Adoption, pause: Option<Pause>) -> Result<()> {
         if !adoption.record.has_position() {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("partition {} has no checkpoint, in which a pause could be recorded", adoption.partition),
-            ));
+            return Err(no_checkpoint(&adoption.partition));
         }
         let record = CheckpointRecord { paused: pause, ..adoption.record.clone() };
         self.rewrite_adopted(adoption, record).await
@@ -299,6 +296,14 @@ impl ConditionalWrite for InitWrite<'_> {
     fn contention_error(&self) -> Error {
         Error::new(ErrorKind::Contended, format!("cannot determine whether {} was written", self.record_label()))
     }
+}
+
+/// Returns the error of a pause that no record can hold.
+pub(crate) fn no_checkpoint(partition: &PartitionId) -> Error {
+    Error::new(
+        ErrorKind::NotFound,
+        format!("partition {partition} has no checkpoint, in which a pause could be recorded"),
+    )
 }
 
 fn conflict_error(adoption: &Adoption) -> Error {

@@ -54,6 +54,7 @@ use crate::util::lock;
 
 pub use adopt::{AdoptOutcome, Adoption};
 pub use builder::GroupStoreBuilder;
+pub(crate) use checkpoint::no_checkpoint;
 pub use checkpoint::{CheckpointOutcome, InitOutcome};
 pub use config::StoreConfig;
 pub(crate) use exclusion::LoopPermit;

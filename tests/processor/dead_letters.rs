@@ -578,9 +578,9 @@ mod from_inside_the_handler {
                 let first = context.track(&events[0]);
                 move_poison(events[1..].to_vec(), context.clone()).await?;
                 if fails {
-                    first.fail("a timeout")
+                    first.fail("a timeout");
                 } else {
-                    first.finish()
+                    first.finish();
                 }
                 Ok(())
             }

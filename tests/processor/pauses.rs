@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{Check, NotDone, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, PartitionStatus,
+    Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, PartitionStatus, ProcessorHandle,
+    StopReason,
 };
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -107,18 +108,74 @@ async fn a_pause_ends_by_itself_at_its_time() {
     a.shut_down().await.unwrap();
 }
 
+/// A circuit breaker of the application pauses and resumes all partitions, and they restart.
 #[tokio::test(start_paused = true)]
-async fn the_application_ends_a_stored_pause() {
+async fn the_application_ends_no_pause_of_an_operator() {
     let world = World::new(1);
     let a = with_ten_checkpointed(&world, 1).await;
     assert_done(&pause(&world, None).await);
     a.wait_for_status("paused", is_paused).await;
     publish(&world, 1, 10..20);
-    assert!(a.handle.resume(&0.into()));
-    wait_for_checkpoint(&world, 19).await;
-    assert_eq!(stored_pause(&world).await, None);
-    assert_eq!(a.handle.health().issues, []);
+    for change in [ProcessorHandle::pause, ProcessorHandle::resume, ProcessorHandle::restart] {
+        assert!(change(&a.handle, &0.into()));
+        sleep(60 * SECOND).await;
+    }
+    a.wait_for_status("paused", is_paused).await;
+    assert_eq!((times(&world, 0, 10..20), stored_pause(&world).await.is_some()), ([0; 10].into(), true));
     a.shut_down().await.unwrap();
+}
+
+/// The checkpoint counts, although no handler has started.
+#[tokio::test(start_paused = true)]
+async fn the_lag_of_a_paused_partition_is_right() {
+    let world = World::new(1);
+    let a = with_ten_checkpointed(&world, 1).await;
+    assert_done(&pause(&world, None).await);
+    a.wait_for_status("paused", is_paused).await;
+    sleep(120 * SECOND).await;
+    let status = a.status();
+    assert_eq!((status.checkpoint, status.lag.events, status.behind), (Some(9), Some(0), Some(Duration::ZERO)));
+    publish(&world, 1, 10..15);
+    sleep(120 * SECOND).await;
+    assert_eq!(a.status().lag.events, Some(5));
+    a.shut_down().await.unwrap();
+}
+
+/// It would end after ten minutes, and the handler would fail at the same event.
+#[tokio::test(start_paused = true)]
+async fn a_pause_replaces_no_parking() {
+    let (mut world, handler) = (World::new(1), Breakable::broken());
+    world.hub.publish_many(0, 3, "x");
+    let a = start_parking(&mut world, "a", &handler).await;
+    a.wait_for_status("parked", is_parked).await;
+    let outcome = pause(&world, Some(600 * SECOND)).await;
+    assert!(matches!(outcome, ResetOutcome::NotDone(NotDone::Parked)), "{outcome:?}");
+    sleep(HOUR).await;
+    assert_eq!(handler.calls(), 1);
+    a.shut_down().await.unwrap();
+}
+
+/// The stop is requested while the handler's `stopped` runs, before the mark is written.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_while_it_parks_does_not_lose_the_mark() {
+    #[derive(Clone)]
+    struct Slow(Breakable);
+    impl Handler<MemoryEvent> for Slow {
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            self.0.handle(events, context).await
+        }
+        async fn stopped(&self, _: PartitionContext, _: StopReason) {
+            sleep(5 * SECOND).await;
+        }
+    }
+    let (mut world, handler) = (World::new(1), Breakable::broken());
+    world.hub.publish_many(0, 3, "x");
+    world.config = world.config.clone().with_on_failure(OnFailure::Park);
+    let a = world.start_with("a", world.hub.source(), Slow(handler.clone())).await;
+    wait_for("the failure", || handler.calls() == 1).await;
+    sleep(SECOND).await;
+    a.shut_down().await.unwrap();
+    assert!(stored_pause(&world).await.is_some_and(|pause| pause.parked));
 }
 
 #[tokio::test(start_paused = true)]

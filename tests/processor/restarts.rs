@@ -79,7 +79,7 @@ async fn a_restart_asks_for_the_position_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_partition_that_waits_restarts_at_once_but_no_parked_one() {
+async fn a_waiting_partition_restarts_at_once() {
     for policy in [OnFailure::Restart, OnFailure::Park] {
         let mut world = World::new(1);
         world.config = world.config.with_on_failure(policy);

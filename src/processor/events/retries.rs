@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::backoff::Backoff;
-use crate::processor::dead_letters::DeadLetterPolicy;
+use crate::processor::policies::DeadLetterPolicy;
 use crate::processor::shared::shorten_randomly;
 use crate::util::setters;
 

@@ -10,7 +10,6 @@ use super::retries::{AfterFailure, Failures, RetryPolicy};
 use super::{EventHandler, EventOrder, KeyOf};
 use crate::error::{Error, ErrorKind, cause_of};
 use crate::processor::context::{PartitionContext, TrackedEvent};
-use crate::processor::dead_letters::{LetterFailure, record_move};
 use crate::processor::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, EventError, HandlerError, timeout_error};
 use crate::processor::partition::handler_call::{Call, CallOutcome};
 use crate::source::Positioned;
@@ -128,7 +127,7 @@ where
 
     async fn after_failure(&self, open: &mut OpenEvent<E>, error: Error, context: &PartitionContext) -> Attempted {
         let failures = open.record_failure(&error);
-        let policy = context.control.dead_letters.as_ref().map(|dead_letters| &dead_letters.policy);
+        let policy = context.dead_letters.as_ref().map(|dead_letters| &dead_letters.policy);
         match failures.next_step(&self.retries, policy, context.store.next_random()) {
             AfterFailure::MoveToDeadLetters => {
                 // In an outage all events fail, so one that the failure does not name shows little.
@@ -187,17 +186,16 @@ where
         error: &Arc<Error>,
         context: &PartitionContext,
     ) -> Result<(), Error> {
-        let Some(dead_letters) = &context.control.dead_letters else {
+        let Some(dead_letters) = &context.dead_letters else {
             return Err(Error::new(ErrorKind::Internal, "internal error: there are no dead letters"));
         };
         context.confirm_owner().await?;
         // The sink has the time of a call.
         let _working = context.control.call_limit.begin_call();
-        let failure = LetterFailure { attempts: open.attempts, error: Arc::clone(error) };
+        let letter = context.new_letter(Arc::clone(&open.event), open.attempts, Arc::clone(error));
         // The call is inside the future because it may panic before it returns one.
-        let storing = async { dead_letters.store_event(Arc::clone(&open.event), failure.clone(), context).await };
-        self.call_in_time(storing, || DEAD_LETTER_SINK.to_owned()).await?;
-        record_move(&*open.event, &failure, context);
+        self.call_in_time(async { dead_letters.store_event(&letter).await }, || DEAD_LETTER_SINK.to_owned()).await?;
+        context.record_move(&letter);
         context.control.progress.forget_failure();
         Ok(())
     }

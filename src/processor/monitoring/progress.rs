@@ -57,6 +57,8 @@ struct ProgressState {
     /// The events at the end of the partition that no link delivers.
     undelivered: Option<Undelivered>,
     checkpoints: Option<CheckpointRequester>,
+    /// The position of the checkpoint that was adopted, before there are any `checkpoints`.
+    adopted: Option<i64>,
     events: Option<Arc<dyn CountEvents>>,
     end: End,
 }
@@ -68,7 +70,10 @@ pub(crate) trait CountEvents: fmt::Debug + Send + Sync {
 
 impl ProgressState {
     fn view_checkpoints(&self) -> CheckpointView {
-        self.checkpoints.as_ref().map(CheckpointRequester::checkpoint_view).unwrap_or_default()
+        match &self.checkpoints {
+            Some(checkpoints) => checkpoints.checkpoint_view(),
+            None => CheckpointView { written: self.adopted, ..CheckpointView::default() },
+        }
     }
 
     fn has_processed_all(&self, view: &CheckpointView, properties: &PartitionProperties) -> bool {
@@ -156,6 +161,7 @@ impl PartitionProgress {
             properties: None,
             undelivered: None,
             checkpoints: None,
+            adopted: None,
             events: None,
             end: End::default(),
         }))
@@ -223,6 +229,11 @@ impl PartitionProgress {
             state.end.failed.take_if(|failed| last.is_none() || last >= failed.last);
             state.last_error.take()
         });
+    }
+
+    /// Records the position of the checkpoint that was adopted, of a partition that does not start.
+    pub(crate) fn record_adopted(&self, position: Option<i64>) {
+        self.lock_state().adopted = position;
     }
 
     /// Records the pause that the checkpoint shows.

@@ -14,7 +14,6 @@ use super::handler_failures::HandlerFailures;
 use super::orders::{Orders, StopView};
 use crate::balancer::ReleaseReason;
 use crate::model::PartitionId;
-use crate::processor::dead_letters::DeadLetters;
 use crate::processor::monitoring::progress::PartitionProgress;
 use crate::processor::shutdown::StopReason;
 use crate::source::properties::PartitionProperties;
@@ -27,7 +26,6 @@ pub(crate) struct Control {
     pub(crate) partition: PartitionId,
     pub(crate) epoch: i64,
     pub(crate) failures: HandlerFailures,
-    pub(crate) dead_letters: Option<Arc<DeadLetters>>,
     pub(crate) call_limit: CallLimit,
     pub(crate) progress: PartitionProgress,
     pub(crate) metrics: PartitionMetrics,
@@ -43,7 +41,6 @@ impl Control {
     pub(crate) fn new(
         partition: PartitionId,
         epoch: i64,
-        dead_letters: Option<Arc<DeadLetters>>,
         call_limit: CallLimit,
         metrics: PartitionMetrics,
         span: Span,
@@ -52,7 +49,6 @@ impl Control {
             partition,
             epoch,
             failures: HandlerFailures::default(),
-            dead_letters,
             call_limit,
             progress: PartitionProgress::new(),
             metrics,
@@ -124,8 +120,21 @@ impl Control {
         }
     }
 
+    /// Waits until the partition is requested to stop for good. It does not restart meanwhile.
+    pub(crate) async fn wait_for_final_stop(&self) -> StopReason {
+        loop {
+            match self.wait_for_stop().await {
+                StopReason::Restarting => self.end_restart(),
+                reason => return reason,
+            }
+        }
+    }
+
     pub(crate) fn pause(&self) {
-        self.orders.send_modify(|orders| orders.paused = true);
+        self.orders.send_modify(|orders| {
+            orders.paused = true;
+            orders.resumed = false;
+        });
     }
 
     pub(crate) fn resume(&self) {
@@ -145,7 +154,7 @@ impl Control {
         let _ = orders.wait_for(|orders| orders.paused == paused).await;
     }
 
-    /// Records that the handler failed, or that the checkpoint shows a pause: only a later [`resume`](Self::resume) counts.
+    /// Records that the handler failed: only a later [`resume`](Self::resume) counts.
     pub(crate) fn expect_resume(&self) {
         self.orders.send_modify(|orders| orders.resumed = false);
     }

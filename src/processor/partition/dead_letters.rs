@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::handler_failures::FailureRun;
 use super::task::PartitionTask;
 use crate::processor::context::PartitionContext;
-use crate::processor::dead_letters::{DeadLetters, LetterFailure, record_move};
+use crate::processor::dead_letters::DeadLetters;
 use crate::processor::handler::Handler;
 use crate::processor::handler_errors::{DEAD_LETTER_SINK, DeadLetterError, HandlerError, NotBegun};
 use crate::source::{EventSource, Positioned};
@@ -21,9 +21,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let handler = &self.shared.handler;
         let Some(dead_letters) = &self.shared.dead_letters else { return handler.handle(events, context).await };
         pass_over_moved_events(&mut events, &context);
-        let due = self.control.failures.current_failure().filter(|failing| failing.is_due(&dead_letters.policy));
-        let index = due.as_ref().and_then(|failing| failing.find_event(&events));
-        let Some((failing, index)) = due.zip(index) else {
+        let failing = self.control.failures.current_failure().filter(|failing| failing.is_due(&dead_letters.policy));
+        let Some((index, failing)) = failing.and_then(|failing| Some((failing.find_event(&events)?, failing))) else {
             return if events.is_empty() { Ok(()) } else { handler.handle(events, context).await };
         };
         let after = events.split_off(index + 1);
@@ -58,20 +57,18 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         if context.is_stopping() {
             return Err(NotBegun.into());
         }
-        let event = Arc::new(event);
-        let failure = LetterFailure { attempts: failing.failures, error: failing.error };
-        // The call is inside the future because it may panic before it returns one.
-        let storing = async {
-            context.confirm_owner().await?;
-            dead_letters.store_event(Arc::clone(&event), failure.clone(), context).await
-        };
+        let letter = context.new_letter(Arc::new(event), failing.failures, failing.error);
         self.control
             .call_limit
-            .run_call(DEAD_LETTER_SINK, storing)
+            // The call is inside the future because it may panic before it returns one.
+            .run_call(DEAD_LETTER_SINK, async {
+                context.confirm_owner().await?;
+                dead_letters.store_event(&letter).await
+            })
             .await
-            .map_err(|error| DeadLetterError::new(event.sequence_number(), error))?;
-        record_move(&*event, &failure, context);
-        context.pass_over(&*event);
+            .map_err(|error| DeadLetterError::new(letter.event.sequence_number(), error))?;
+        context.record_move(&letter);
+        context.pass_over(&*letter.event);
         Ok(())
     }
 }

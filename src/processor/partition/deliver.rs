@@ -51,7 +51,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.record_batch_failure(Some(session), backoff);
                 self.control.failures.record_failure(error);
                 if let Some(dead_letters) = &self.shared.dead_letters {
-                    backoff.limit_restart(self.control.failures.begin_restart(&dead_letters.policy));
+                    backoff.limit_restart(self.control.failures.begin_restart(
+                        &dead_letters.policy,
+                        session.checkpoints.last_reached(),
+                        session.continuity.delivered.last_delivered(),
+                    ));
                 }
             }
             // The link has made progress, also while an earlier event is tracked and not finished.

@@ -1,14 +1,14 @@
 //! At which event a partition fails, and how often it has failed there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::error::{Error, cause_of};
-use crate::processor::dead_letters::DeadLetterPolicy;
 use crate::processor::handler_errors::{DeadLetterError, EventError, NotSkipped};
+use crate::processor::policies::DeadLetterPolicy;
 use crate::source::Positioned;
 use crate::util::lock;
 
@@ -28,8 +28,8 @@ struct FailureState {
     /// The sequence numbers and offsets of the events that were moved to the dead letters. They may be redelivered, if
     /// neither a checkpoint nor a position of the application has passed them.
     moved: BTreeMap<i64, String>,
-    /// The partition has restarted at once to move an event, and has moved none since.
-    has_hurried: bool,
+    /// The events for which the partition has restarted at once, since it has moved one.
+    restarted_for: BTreeSet<i64>,
     /// When an event was last moved that no failure had named.
     unnamed_moved_at: Option<Instant>,
 }
@@ -125,13 +125,20 @@ impl HandlerFailures {
     }
 
     /// Returns how long the restart that begins now may wait, so that a failing event is moved as soon as the policy
-    /// allows it: not at all if the event is to be moved. Only once, until an event was moved: a handler may name events
-    /// that never come.
-    pub(crate) fn begin_restart(&self, policy: &DeadLetterPolicy) -> Option<Duration> {
+    /// allows it: not at all if the event is to be moved. That is so once for each event that was `delivered` and is not
+    /// finished, because a handler may name events that never come.
+    pub(crate) fn begin_restart(
+        &self,
+        policy: &DeadLetterPolicy,
+        finished: Option<i64>,
+        delivered: Option<i64>,
+    ) -> Option<Duration> {
         let mut state = lock(&self.0);
-        let failing = state.failing.as_ref().filter(|failing| matches!(failing.place, FailurePlace::Named(_)))?;
+        let failing = state.failing.as_ref()?;
+        let FailurePlace::Named(event) = failing.place else { return None };
         if failing.is_due(policy) {
-            return (!std::mem::replace(&mut state.has_hurried, true)).then_some(Duration::ZERO);
+            return (Some(event) > finished && Some(event) <= delivered && state.restarted_for.insert(event))
+                .then_some(Duration::ZERO);
         }
         let left = policy.min_failing_time.saturating_sub(failing.failing_for());
         (!left.is_zero()).then_some(left.max(SHORTEST_WAIT))
@@ -150,7 +157,7 @@ impl HandlerFailures {
     /// Records that an event was moved, at a time when the checkpoint was at `checkpoint`.
     pub(crate) fn record_move(&self, sequence_number: i64, offset: &str, checkpoint: Option<i64>) {
         let mut state = lock(&self.0);
-        state.has_hurried = false;
+        state.restarted_for.clear();
         state.moved.insert(sequence_number, offset.to_owned());
         while state.moved.len() > REMEMBERED
             && let Some(first) = state.moved.first_entry().filter(|first| Some(*first.key()) <= checkpoint)
@@ -250,21 +257,21 @@ mod tests {
         let attempts = HandlerFailures::default();
         attempts.record_call(Some(3));
         attempts.record_failure(&unnamed());
-        assert_eq!(attempts.begin_restart(&policy), None, "it is not known which event fails");
+        assert_eq!(attempts.begin_restart(&policy, None, Some(9)), None, "it is not known which event fails");
         let mut waits = Vec::new();
         for pause in [0, 10, 10, 10, 10, 20, 0] {
             tokio::time::advance(Duration::from_secs(pause)).await;
             attempts.record_failure(&named(3));
-            waits.push(attempts.begin_restart(&policy).map(|wait| wait.as_secs()));
+            waits.push(attempts.begin_restart(&policy, None, Some(9)).map(|wait| wait.as_secs()));
         }
         assert_eq!(waits, [Some(60), Some(50), Some(40), Some(30), Some(20), Some(0), None], "at once only once");
-        for event in [4, 5] {
+        for (event, wait) in [(5, Some(Duration::ZERO)), (5, None), (2, None), (10, None)] {
             attempts.record_failure(&failure(EventError::permanent(&MemoryEvent::new(event, "x"), "x")));
-            assert_eq!(attempts.begin_restart(&policy), None, "nor for another event");
+            assert_eq!(attempts.begin_restart(&policy, Some(2), Some(9)), wait, "event {event}");
         }
         attempts.record_move(5, "50", None);
-        attempts.record_failure(&failure(EventError::permanent(&MemoryEvent::new(6, "x"), "x")));
-        assert_eq!(attempts.begin_restart(&policy), Some(Duration::ZERO), "the one before was moved");
+        attempts.record_failure(&failure(EventError::permanent(&MemoryEvent::new(3, "x"), "x")));
+        assert_eq!(attempts.begin_restart(&policy, Some(2), Some(9)), Some(Duration::ZERO), "one was moved");
     }
 
     #[tokio::test]

@@ -148,7 +148,11 @@ impl Machine {
             (state, StepOutcome::Stop(StopReason::Restarting)) if state.has_started() => {
                 stop_and_then(StopReason::Restarting, Then::Adopt)
             }
-            (_, StepOutcome::Stop(StopReason::Restarting)) => (MachineState::Adopting, NextStep::Adopt),
+            (
+                MachineState::Waiting { before: Before::Adopting } | MachineState::Parked | MachineState::Paused,
+                StepOutcome::Done,
+            )
+            | (_, StepOutcome::Stop(StopReason::Restarting)) => (MachineState::Adopting, NextStep::Adopt),
             (state, StepOutcome::Stop(reason)) if state.has_started() => {
                 stop_and_then(reason.clone(), Then::End(TaskEnd::Stopped(reason)))
             }
@@ -160,10 +164,6 @@ impl Machine {
             (MachineState::Opening | MachineState::Running, StepOutcome::Done) => {
                 (MachineState::Running, NextStep::Run)
             }
-            (
-                MachineState::Waiting { before: Before::Adopting } | MachineState::Parked | MachineState::Paused,
-                StepOutcome::Done,
-            ) => (MachineState::Adopting, NextStep::Adopt),
             (MachineState::Adopting, StepOutcome::Paused(pause)) => (MachineState::Paused, NextStep::Pause(pause)),
             (state, StepOutcome::Failed(error)) if state.has_started() => self.link_failed(error),
             (state, StepOutcome::HandlerFailed(error)) if state.has_started() => self.handler_failed(error),
@@ -209,8 +209,7 @@ impl Machine {
     }
 
     fn handler_failed(&mut self, error: Arc<Error>) -> (MachineState, NextStep) {
-        let then = self.after_failure(Arc::clone(&error));
-        stop_and_then(StopReason::Failed { error }, then)
+        stop_and_then(StopReason::Failed { error: Arc::clone(&error) }, self.after_failure(error))
     }
 
     fn after_failure(&self, error: Arc<Error>) -> Then {
@@ -299,7 +298,7 @@ mod tests {
                 NextStep::Stop(_) => assert!(std::mem::replace(&mut started, false), "stopped, not started: {past:?}"),
                 NextStep::Open | NextStep::Run => assert!(started, "reads outside of started and stopped: {past:?}"),
                 NextStep::Adopt | NextStep::Park(_) | NextStep::Pause(_) | NextStep::End(_) => {
-                    assert!(!started, "never stopped: {past:?}")
+                    assert!(!started, "never stopped: {past:?}");
                 }
                 NextStep::Wait(_) => {}
             }
@@ -402,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_paused_partition_is_adopted_again_when_it_resumes() {
+    fn a_resumed_partition_is_adopted_again() {
         let past = [StepOutcome::Paused(pause()), StepOutcome::Done, StepOutcome::Done];
         let steps = after(OnFailure::Restart, past);
         assert!(matches!(steps[1..], [NextStep::Pause(_), NextStep::Adopt, NextStep::Start]), "{steps:?}");

@@ -97,10 +97,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             (NextStep::Wait(wait), session) => self.wait_for_retry(wait, session).await,
             (NextStep::Park(error), _) => self.park(&error).await,
-            (NextStep::Pause(pause), _) => {
-                self.control.expect_resume();
-                self.stay_paused(pause).await
-            }
+            (NextStep::Pause(pause), _) => self.stay_paused(pause).await,
             (NextStep::Start, Some(session)) => self.call_started(session).await,
             (NextStep::Open, Some(session)) => self.open_link(session).await,
             (NextStep::Run, Some(session)) => self.deliver_batches(session, backoff).await,

@@ -16,7 +16,7 @@ pub(crate) struct Orders {
     /// After a requested release, how long this instance does not claim the partition.
     pub(crate) cooldown: Duration,
     pub(crate) paused: bool,
-    /// The application called `resume` after the last failure of the handler.
+    /// The application called `resume` after the last failure of the handler, and after its own last `pause`.
     pub(crate) resumed: bool,
 }
 

@@ -15,13 +15,14 @@ use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry::{self, Causes};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
-    /// Returns the pause that an adopted checkpoint shows, unless it has ended. If the application has resumed the
-    /// partition, removes the pause.
+    /// Returns the pause that an adopted checkpoint shows, unless it has ended. If the application has resumed a parked
+    /// partition, removes the pause. Only an operator ends that of an operator.
     pub(super) async fn check_pause(&self, adoption: &mut Adoption) -> Result<Option<Pause>> {
         let store = &self.shared.store;
         let pause = adoption.record().paused.clone();
         let Some(pause) = pause.filter(|pause| !pause.has_ended(store.server_time())) else { return Ok(None) };
-        if !self.control.is_resumed() {
+        if !(pause.parked && self.control.is_resumed()) {
+            self.control.progress.record_adopted(adoption.record().sequence_number);
             return Ok(Some(pause));
         }
         store.set_pause(adoption, None).await?;
@@ -33,40 +34,44 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) async fn stay_paused(&self, pause: Pause) -> StepOutcome {
         let Self { shared, control } = self;
         telemetry::partition_paused(&control.partition, &pause);
-        let until = pause.until;
+        let Pause { until, parked, .. } = pause;
         control.progress.set_pause(Some(pause));
-        let ended = async {
-            match until {
-                Some(until) => sleep((until - shared.store.server_time()).try_into().unwrap_or_default()).await,
-                None => std::future::pending().await,
-            }
-        };
         let outcome = tokio::select! {
             biased;
-            reason = control.wait_for_stop() => StepOutcome::Stop(reason),
-            () = control.wait_for_resume() => StepOutcome::Done,
-            () = ended => StepOutcome::Done,
+            reason = control.wait_for_final_stop() => StepOutcome::Stop(reason),
+            () = control.wait_for_resume(), if parked => StepOutcome::Done,
+            () = async {
+                match until {
+                    Some(until) => sleep((until - shared.store.server_time()).try_into().unwrap_or_default()).await,
+                    None => std::future::pending().await,
+                }
+            } => StepOutcome::Done,
         };
         control.progress.set_pause(None);
         outcome
     }
 
     /// Records that the partition is paused because the handler failed, and waits. If the storage fails, the partition
-    /// stays parked all the same, as long as this instance owns it.
+    /// stays parked all the same, as long as this instance owns it. A stop that was requested meanwhile waits for one
+    /// attempt, because otherwise the next owner fails at the same event.
     pub(super) async fn park(&self, error: &Error) -> StepOutcome {
         let Self { shared, control } = self;
         let now = shared.store.server_time();
         let pause = Pause::after_failure(now.replace_nanosecond(0).unwrap_or(now), &Causes(error).to_string());
-        let recorded = tokio::select! {
+        tokio::select! {
             biased;
-            reason = control.wait_for_stop() => return StepOutcome::Stop(reason),
             () = control.wait_for_resume() => return StepOutcome::Done,
-            recorded = self.record_pause(&pause) => recorded,
-        };
-        match recorded {
-            Ok(()) => self.stay_paused(pause).await,
-            Err(lost) => lost,
+            recorded = self.record_pause(&pause) => {
+                if let Err(lost) = recorded {
+                    return lost;
+                }
+            }
+            reason = async {
+                sleep(2 * shared.store.request_timeout()).await;
+                control.wait_for_final_stop().await
+            } => return StepOutcome::Stop(reason),
         }
+        self.stay_paused(pause).await
     }
 
     /// Writes the pause into the checkpoint, until it is written or cannot be. Fails if the partition is lost.
@@ -74,8 +79,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Self { shared, control } = self;
         let mut backoff = CountingBackoff::new(shared.config.balancer.load_balancing_interval / 8, LONGEST_WAIT);
         loop {
-            let adopted = shared.store.adopt(&control.partition, control.epoch, None).await;
-            let error = match adopted {
+            let error = match shared.store.adopt(&control.partition, control.epoch, None).await {
                 Ok(AdoptOutcome::Lost { by }) => return Err(StepOutcome::Stop(self.read_loss_reason(by).await)),
                 Ok(AdoptOutcome::Adopted(mut adoption)) => {
                     match shared.store.set_pause(&mut adoption, Some(pause.clone())).await {
@@ -86,7 +90,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Err(error) => error,
             };
             telemetry::pause_not_recorded(&control.partition, &error);
-            if error.kind() == ErrorKind::NotFound {
+            if !error.may_pass() && error.kind() != ErrorKind::Conflict {
                 return Ok(());
             }
             sleep(shared.store.wait_after_error(&error, &mut backoff)).await;

@@ -47,8 +47,7 @@ impl RestartBackoff {
 
     /// Returns the wait before the restart after a failure of the handler.
     pub(crate) fn next_restart_wait(&mut self) -> Duration {
-        let limit = self.restart_limit.take().unwrap_or(Duration::MAX);
-        self.next_wait().min(limit)
+        self.next_wait().min(self.restart_limit.take().unwrap_or(Duration::MAX))
     }
 
     /// Limits the wait before the next restart, or removes the limit.

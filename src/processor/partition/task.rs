@@ -92,7 +92,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         SessionStart { adoption, from, elsewhere, unvalidated }: SessionStart,
         hub_created_at: Option<OffsetDateTime>,
     ) -> PartitionSession<S::Event> {
-        let SharedResources { store, config, group, spans, .. } = &*self.shared;
+        let SharedResources { store, config, group, dead_letters, spans, .. } = &*self.shared;
         let Control { partition, failures, metrics, progress, span, .. } = &*self.control;
         failures.record_start(adoption.record().sequence_number, elsewhere.is_some());
         let over = watch::Sender::new(false);
@@ -119,6 +119,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 group: Arc::clone(group),
                 store: store.clone(),
                 drain_timeout: self.shared.drain_timeout,
+                dead_letters: dead_letters.clone(),
                 checkpoints: checkpoints.clone(),
                 control: Arc::clone(&self.control),
                 over: SessionEnd::new(over.subscribe()),

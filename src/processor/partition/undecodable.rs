@@ -7,7 +7,8 @@ use super::machine::StepOutcome;
 use super::task::{PartitionSession, PartitionTask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
-use crate::processor::handler::{Handler, UndecodableEvent};
+use crate::processor::dead_letters::UndecodableEvent;
+use crate::processor::handler::Handler;
 use crate::processor::handler_errors::skip_refusal;
 use crate::processor::monitoring::progress::PartitionPhase;
 use crate::processor::policies::OnUndecodable;
@@ -93,7 +94,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         // The call is inside the future because it may panic before it returns one.
         let asking = async {
             if let Some(dead_letters) = &self.shared.dead_letters {
-                dead_letters.store_undecodable(event.clone(), &context).await?;
+                context.confirm_owner().await?;
+                dead_letters.store_undecodable(event.clone()).await?;
             }
             self.shared.handler.undecodable(event, context).await
         };

@@ -379,7 +379,7 @@ pub struct ReleaseArgs {
 pub struct PauseArgs {
     #[command(flatten)]
     pub selection: Selection,
-    /// Why, for those who find the group standing.
+    /// Why, shown to whoever finds the partitions paused.
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
     /// Ends the pause at this time, as 2026-11-23T10:00:00Z [default: it ends with `ehcp resume`].

@@ -1,8 +1,9 @@
 //! `ehcp pause` and `ehcp resume`.
 
-use eventhubs_checkpoint::admin::{GroupDescription, Operator, PartitionDescription, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::{PartitionId, Pause};
 use serde::Serialize;
+use time::OffsetDateTime;
 
 use crate::args::{Global, PauseArgs, ResumeArgs, Selection};
 use crate::connection::GroupConnection;
@@ -15,7 +16,7 @@ const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
     Column::text("STATE"),
     Column::text("OWNER"),
-    Column::text("PAUSED"),
+    Column::text("PAUSED-BEFORE"),
     Column::text("RESULT"),
 ];
 
@@ -24,8 +25,8 @@ struct PauseRow {
     partition: PartitionId,
     state: String,
     owner: Option<String>,
-    /// The pause before.
-    paused: Option<Pause>,
+    /// The pause that the command replaces or ends.
+    paused_before: Option<Pause>,
     result: Option<String>,
 }
 
@@ -35,7 +36,7 @@ impl PauseRow {
             partition: partition.id.clone(),
             state: partition.state.to_string(),
             owner: partition.owner.as_ref().map(|owner| owner.id.to_string()),
-            paused: pause_of(partition).cloned(),
+            paused_before: pause_of(partition).cloned(),
             result: None,
         }
     }
@@ -49,8 +50,10 @@ struct PauseDocument<'a> {
 }
 
 pub async fn run_pause(global: &Global, pause: &PauseArgs) -> Result<Exit> {
-    let operator = GroupConnection::resolve(global)?.connect_operator().await?;
-    let group = operator.read().await?.describe(None);
+    let connection = GroupConnection::resolve(global)?;
+    let operator = connection.connect_operator().await?;
+    let group = connection.require_records(operator.read().await?.describe(None))?;
+    let until = resolve_end(pause, group.taken_at)?;
     let selected = select(&group, &pause.selection)?;
     let permitted = check_owners(&selected, pause.live);
     let rows: Vec<_> = selected.iter().map(|partition| PauseRow::new(partition)).collect();
@@ -58,26 +61,28 @@ pub async fn run_pause(global: &Global, pause: &PauseArgs) -> Result<Exit> {
         return show_dry_run(global, &rows, "ehcp.pause/1", "pause", permitted);
     }
     permitted?;
-    let until = match pause.for_duration {
-        Some(duration) => Some(
-            time::Duration::try_from(duration)
-                .ok()
-                .and_then(|duration| group.taken_at.checked_add(duration))
-                .ok_or_else(|| Failure::usage("--for is too long"))?,
-        ),
-        None => pause.until,
-    };
-    if until.is_some_and(|until| until <= group.taken_at) {
-        return Err(Failure::usage("--until is in the past"));
-    }
     let options = ResetOptions::default().with_allow_live(pause.live);
     let outcomes = operator.pause(ids(&selected), until, pause.reason.as_deref(), &options).await?;
     show_outcomes(global, rows, "ehcp.pause/1", "paused", outcomes)
 }
 
+/// Returns when the pause ends, if it ends by itself.
+fn resolve_end(pause: &PauseArgs, now: OffsetDateTime) -> Result<Option<OffsetDateTime>> {
+    match (pause.for_duration, pause.until) {
+        (Some(duration), _) => time::Duration::try_from(duration)
+            .ok()
+            .and_then(|duration| now.checked_add(duration))
+            .map(Some)
+            .ok_or_else(|| Failure::usage("--for is too long")),
+        (None, Some(until)) if until <= now => Err(Failure::usage("--until is in the past")),
+        (None, until) => Ok(until),
+    }
+}
+
 pub async fn run_resume(global: &Global, resume: &ResumeArgs) -> Result<Exit> {
-    let operator = GroupConnection::resolve(global)?.connect_operator().await?;
-    let group = operator.read().await?.describe(None);
+    let connection = GroupConnection::resolve(global)?;
+    let operator = connection.connect_operator().await?;
+    let group = connection.require_records(operator.read().await?.describe(None))?;
     let mut selected = select(&group, &resume.selection)?;
     selected.retain(|partition| pause_of(partition).is_some());
     let permitted = check_owners(&selected, resume.live);
@@ -86,17 +91,9 @@ pub async fn run_resume(global: &Global, resume: &ResumeArgs) -> Result<Exit> {
         return show_dry_run(global, &rows, "ehcp.resume/1", "resume", permitted);
     }
     permitted?;
-    let outcomes = resume_all(&operator, &selected, resume.live).await?;
+    let options = ResetOptions::default().with_allow_live(resume.live);
+    let outcomes = operator.resume(ids(&selected), &options).await?;
     show_outcomes(global, rows, "ehcp.resume/1", "resumed", outcomes)
-}
-
-async fn resume_all(
-    operator: &Operator,
-    selected: &[&PartitionDescription],
-    live: bool,
-) -> Result<Vec<(PartitionId, ResetOutcome)>> {
-    let options = ResetOptions::default().with_allow_live(live);
-    Ok(operator.resume(ids(selected), &options).await?)
 }
 
 fn pause_of(partition: &PartitionDescription) -> Option<&Pause> {
@@ -170,7 +167,7 @@ fn show_partitions(global: &Global, rows: &[PauseRow], schema: &'static str, dry
             row.partition.to_string(),
             row.state.clone(),
             or_empty(row.owner.as_deref()),
-            or_empty(row.paused.as_ref().map(format_pause)),
+            or_empty(row.paused_before.as_ref().map(format_pause)),
             or_empty(result),
         ];
         let failed = result.is_some_and(|result| !["paused", "resumed"].contains(&result));

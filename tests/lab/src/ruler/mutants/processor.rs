@@ -194,11 +194,11 @@ pub const MUTANTS: &[Mutant] = &[
         name: "dead-letter-before-storing",
         fault: "a checkpoint passes a dead letter before it is stored",
         file: "src/processor/partition/dead_letters.rs",
-        find: "        let failure = LetterFailure {",
+        find: "        let letter = context.new_letter(",
         replace: "        if MUTANT {
-            context.pass_over(&*event);
+            context.pass_over(&event);
         }
-        let failure = LetterFailure {",
+        let letter = context.new_letter(",
     },
     Mutant {
         name: "dead-letter-of-another",
@@ -210,6 +210,16 @@ pub const MUTANTS: &[Mutant] = &[
         replace: "            return Err(Error::new(ErrorKind::Closed, \"the partition is stopping\"));
         }
         if MUTANT { Ok(()) } else { self.checkpoints.confirm_owner().await }",
+    },
+    Mutant {
+        name: "paused-is-delivered",
+        fault: "an owner starts a partition although the checkpoint shows a pause",
+        file: "src/processor/partition/pauses.rs",
+        find: "        if !(pause.parked && self.control.is_resumed()) {",
+        replace: "        if MUTANT {
+            return Ok(None);
+        }
+        if !(pause.parked && self.control.is_resumed()) {",
     },
     Mutant {
         name: "tracked-left-behind",

@@ -22,14 +22,12 @@ pub(super) fn sink(host: &Arc<Host>) -> impl DeadLetterSink<MemoryEvent> + use<>
     let one_by_one = host.member.one_by_one;
     move |letter: DeadLetter<MemoryEvent>| {
         let event = &*letter.event;
-        match one_by_one {
-            Some(OneByOne { order, .. }) => {
-                let key = order.key_of(event.sequence_number);
-                reporter.begins_event(&letter.partition_id, event, key).done(event);
-            }
-            None => {
-                reporter.begins(&letter.partition_id, std::slice::from_ref(event)).done(std::slice::from_ref(event))
-            }
+        if let Some(OneByOne { order, .. }) = one_by_one {
+            let key = order.key_of(event.sequence_number);
+            reporter.begins_event(&letter.partition_id, event, key).done(event);
+        } else {
+            let events = std::slice::from_ref(event);
+            reporter.begins(&letter.partition_id, events).done(events);
         }
         async { Ok(()) }
     }

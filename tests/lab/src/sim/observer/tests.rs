@@ -727,7 +727,7 @@ async fn single_events_keep_the_order_of_their_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_event_begins_beside_one_of_its_key_or_after_the_stop() {
+async fn no_event_begins_beside_another_or_after_a_stop() {
     let mut scene = Scene::new(|_| {});
     let one = scene.register("one", Some(0));
     scene.begins(one);
