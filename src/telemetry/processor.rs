@@ -92,8 +92,11 @@ pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fm
     info!(target: PROCESSOR, partition_id = %partition, ?start_position, "processing started");
 }
 
+/// At `warn` if it is before the checkpoint: events are processed again, which may show that each instance has a
+/// database of its own. After a crash, the position of the application is usually the later one.
 pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, chosen: &Position) {
-    info!(
+    either!(
+        Some(chosen.sequence_number) < checkpoint, warn, info,
         target: PROCESSOR,
         partition_id = %partition,
         checkpoint,

@@ -2,6 +2,7 @@
 //!
 //! All clients run on one thread: with more threads, a send of the client can miss its response and hang.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use azure_messaging_eventhubs::{RetryOptions, SendEventOptions};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, EventError, PartitionContext, PartitionState, Processor, ProcessorConfig, ProcessorHandle,
-    handler_fn,
+    DeadLetterPolicy, EventContext, EventError, EventOrder, PartitionContext, PartitionState, Processor,
+    ProcessorConfig, ProcessorHandle, each_event, event_handler_fn, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, EventHubDeadLetters, OwnerId};
@@ -138,7 +139,7 @@ async fn assert_that_it_has_the_letter(hub: &EventHubEmulator) {
         ("x-original-consumer-group", "$Default"),
         ("x-original-partition", "0"),
         ("x-original-sequence-number", &POISON.to_string()),
-        ("x-original-error", "the handler failed: no customer has this id"),
+        ("x-original-error", "could not be processed: no customer has this id"),
         ("x-original-enqueued-time", "20"),
     ] {
         assert!(text(name).contains(value), "{name} is {}", text(name));
@@ -214,4 +215,67 @@ async fn a_sink_whose_connection_was_cut_sends_again() {
 #[tokio::test]
 async fn a_sink_whose_link_was_closed_sends_again() {
     a_sink_sends_again_after(|hub| assert!(hub.detach_senders() > 0)).await;
+}
+
+/// One event in a hundred is bad, and up to 64 events run at once, in the order of 50 keys. The handler takes a
+/// millisecond.
+#[tokio::test]
+async fn one_bad_event_in_a_hundred_is_moved_once() {
+    const BAD_EVERY: usize = 100;
+    let hub = EventHubEmulator::builder("orders").with_partitions(1).start("127.0.0.1:0").await.unwrap();
+    let bodies = (0..EVENTS).map(|number| if number % BAD_EVERY == 0 { "bad".into() } else { format!("{number}") });
+    send(&producer(&hub).await, "0", bodies.map(String::into_bytes)).await;
+    let dead_letters = dead_letter_hub().await;
+    let group = ConsumerGroup::new("localhost", "orders", "$Default").unwrap();
+    let endpoint = hub.endpoint();
+    let source = EventHubSource::from_connection_string(&group, hub.connection_string())
+        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
+    let source = within("opening a consumer", source.connect()).await.unwrap();
+    let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("a").unwrap()).await.unwrap();
+    let processed: Arc<Mutex<BTreeMap<i64, Vec<i64>>>> = Arc::default();
+    let done = Arc::clone(&processed);
+    let handler = each_event(event_handler_fn(move |event: Arc<ReceivedEventData>, _: EventContext| {
+        let done = Arc::clone(&done);
+        async move {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if event.event_data().body() == Some(b"bad") {
+                return Err(EventError::permanent(&*event, "an unknown format").into());
+            }
+            done.lock().unwrap().entry(key_of(&event)).or_default().extend(event.sequence_number());
+            Ok(())
+        }
+    }));
+    let handler = handler.with_concurrency(64).with_order(EventOrder::by_key(key_of));
+    let processor = Processor::builder(source, store.clone(), handler)
+        .with_dead_letters(sink(&dead_letters).await, DeadLetterPolicy::default())
+        .build()
+        .unwrap();
+    let handle = processor.handle();
+    let running = tokio::spawn(processor.run(std::future::pending()));
+    let moved = || handle.partitions().first().map_or(0, |status| status.dead_letters);
+    let count = || processed.lock().unwrap().values().map(Vec::len).sum::<usize>();
+    let bad = EVENTS / BAD_EVERY;
+    until("all events are processed or moved", || count() == EVENTS - bad && moved() == bad as u64).await;
+    assert_eq!(handle.partitions()[0].failures, bad as u64, "nothing restarted");
+    handle.shutdown();
+    assert!(within("the shutdown", running).await.unwrap().unwrap().is_clean());
+
+    let in_order = |numbers: &Vec<i64>| numbers.is_sorted_by(|one, next| one < next);
+    assert!(processed.lock().unwrap().values().all(in_order), "each event once, in the order of its key");
+    let letters = next(&open(&consumer(&dead_letters).await, "0", earliest()).await, bad).await;
+    let origin = |letter: &ReceivedEventData| match letter.event_data().properties()?.get("x-original-sequence-number")
+    {
+        Some(AmqpSimpleValue::Long(number)) => Some(*number),
+        _ => None,
+    };
+    let origins: BTreeSet<_> = letters.iter().map(|letter| origin(letter).unwrap()).collect();
+    let expected = (0..EVENTS).step_by(BAD_EVERY).map(|number| i64::try_from(number).unwrap());
+    assert_eq!(origins, expected.collect());
+    assert_eq!(dead_letters.event_count("0"), Some(bad), "each one is stored once");
+    let checkpoints = store.list_checkpoints().await.unwrap().records;
+    assert_eq!(checkpoints[0].record.sequence_number, i64::try_from(EVENTS - 1).ok());
+}
+
+fn key_of(event: &ReceivedEventData) -> i64 {
+    event.sequence_number().unwrap_or_default() % 50
 }
