@@ -27,10 +27,12 @@ impl Slowdown {
 }
 
 impl State {
-    /// Records which partitions no handler reads, and checks that none has been unread for too long since the last
-    /// change to the faults or to the group.
+    /// Records which partitions no handler reads although they are not paused, and checks that none has been unread for
+    /// too long since the last change to the faults or to the group.
     pub(in super::super) fn check_unread_time(&mut self) {
-        let unread = self.unread();
+        let now = self.server_time();
+        let mut unread = self.unread();
+        unread.retain(|partition| !self.partitions[*partition].is_paused(now));
         self.unread_since.retain(|partition, _| unread.contains(partition));
         for partition in unread {
             self.unread_since.entry(partition).or_insert_with(Instant::now);
@@ -66,8 +68,7 @@ impl State {
             let unwritable = self.slowdown.as_ref().is_some_and(|slowdown| slowdown.unwritable.contains(partition));
             let holder = self.partitions[*partition].holder().filter(|holder| self.incarnations[*holder].alive);
             let is_kept = |holder| self.is_operator(holder) || self.incarnations[holder].blocked_since.is_some();
-            let is_paused = self.partitions[*partition].is_paused(self.server_time());
-            !unwritable && !is_paused && !holder.is_some_and(is_kept)
+            !unwritable && !holder.is_some_and(is_kept)
         };
         ages.filter(|(partition, age)| *age > bound && can_be_owned(partition)).collect()
     }
