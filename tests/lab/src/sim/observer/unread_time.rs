@@ -37,7 +37,13 @@ impl State {
         for partition in unread {
             self.unread_since.entry(partition).or_insert_with(Instant::now);
         }
-        let Some(bound) = self.unread_bound().filter(|bound| self.disturbed_at.elapsed() > *bound) else { return };
+        let Some(bound) = self.unread_bound() else {
+            // Once something is promised again, the group has the whole time.
+            return self.unread_since.clear();
+        };
+        if self.disturbed_at.elapsed() <= bound {
+            return;
+        }
         let late = self.unread_for_longer_than(bound);
         self.check(Invariant::NoUnreadPartition, late.is_empty(), || {
             format!("these partitions have had no reader for longer than {bound:.1?}: {late:.1?}")
