@@ -8,12 +8,11 @@
 #![cfg_attr(
     all(feature = "azure", feature = "eventhubs"),
     doc = r#"```no_run
-use std::env;
+use std::{env, sync::Arc};
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::{
-    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
-};
+use eventhubs_checkpoint::processor::{EventContext, Processor, each_event, event_handler_fn};
+use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -24,13 +23,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let store = GroupStore::connect(container, group.clone(), owner).await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
 
-    let handler = handler_fn(|events: Vec<ReceivedEventData>, partition: PartitionContext| async move {
-        for event in &events {
-            println!("partition {}: {:?}", partition.partition_id(), event.event_data().body());
-            partition.checkpoint(event); // requested here, written in the background
-        }
-        Ok(())
-    });
+    let handler = each_event(event_handler_fn(|event: Arc<ReceivedEventData>, partition: EventContext| async move {
+        println!("partition {}: {:?}", partition.partition_id(), event.event_data().body());
+        Ok(()) // the checkpoint follows in the background; an error is tried again
+    }));
     Processor::builder(source, store, handler).run_until_signal().await?;
     Ok(())
 }
