@@ -70,7 +70,8 @@ async fn live(host: Host) -> ExitStatus {
         under_way: Mutex::default(),
         failed_once: Mutex::default(),
     };
-    match host.member.one_by_one {
+    // An application with its own positions commits batches.
+    match host.member.one_by_one.filter(|_| host.ledger.is_none()) {
         Some(one_by_one) => run(host, store, config, Batches::new(handler, one_by_one), requested).await,
         None => run(host, store, config, handler, requested).await,
     }
