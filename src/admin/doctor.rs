@@ -279,7 +279,7 @@ impl Examination<'_> {
                 |count| format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60),
             ),
             finding_about(Check::PausedPartition, self.partitions_where(is_paused), |count| {
-                format!("{count} that nobody delivers until it is resumed")
+                format!("{count} paused: no events are delivered until the partition is resumed")
             }),
         ];
         findings.into_iter().flatten()
@@ -370,8 +370,8 @@ fn is_paused(partition: &PartitionDescription) -> bool {
     partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.paused.is_some())
 }
 
-/// Returns whether events wait and the checkpoint is old, although the partition is not paused. If only the last event waits, and has arrived recently,
-/// events are rare, or it is being processed.
+/// Returns whether events wait and the checkpoint is old, although the partition is not paused. If only the last event
+/// waits, and has arrived recently, events are rare, or it is being processed.
 fn is_stuck(partition: &PartitionDescription, now: OffsetDateTime) -> bool {
     let waiting = partition.lag.events.unwrap_or_default();
     let is_old = partition.checkpoint.as_ref().is_some_and(|checkpoint| now - checkpoint.updated > STUCK_AFTER);

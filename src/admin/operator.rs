@@ -11,8 +11,8 @@ use super::reset::{NotDone, ResetOptions, ResetOutcome};
 use super::reset_steps::ResetReport;
 use super::session::{CheckpointChange, OperatorSession, ResetOrder, decide_takeover};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{NameCase, OwnerId, PartitionId, Pause, Position};
-use crate::store::{Checkpoint, GroupStore, GroupStoreBuilder, RequestCounts, no_checkpoint};
+use crate::model::{CheckpointRecord, NameCase, OwnerId, PartitionId, Pause, Position};
+use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts, no_checkpoint};
 
 /// An operator of one consumer group, for one run of an administrative program.
 ///
@@ -108,14 +108,14 @@ impl Operator {
         Ok(join_all(resets).await)
     }
 
-    /// Pauses these partitions: nothing of them is delivered until they are [resumed](Self::resume), or until a time.
-    /// Whoever owns them keeps their leases and waits, also after a restart or a move to another instance.
+    /// Pauses these partitions: their events are not delivered until the partitions are [resumed](Self::resume), or until
+    /// a given time. The owners keep the leases and wait, also after a restart or a move to another instance.
     ///
     /// The mark is stored in the checkpoint, in the same way and under the same conditions as the position of a
     /// [reset](Self::reset): the operator takes the partition over, writes the mark, and returns the partition. Events
     /// that the owner processes until it detects the loss are processed again after the pause. The position stays.
     ///
-    /// Only the [`Processor`](crate::processor::Processor) heeds the mark. The processors of other SDKs read on, and their
+    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs read on, and their
     /// next checkpoint removes the mark; the official `EventProcessor` of Rust reads on with the checkpoint store of this
     /// crate, too.
     ///
@@ -131,31 +131,19 @@ impl Operator {
         reason: Option<&str>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
-        let checkpoints = self.store.list_checkpoints().await?.records;
         let now = self.store.server_time();
         if until.is_some_and(|until| until <= now) {
             return Err(Error::new(ErrorKind::InvalidArgument, "the end of the pause is in the past"));
         }
         let pause = Pause::new(now.replace_nanosecond(0).unwrap_or(now), until, reason);
-        let order = &ResetOrder::unconditional(CheckpointChange::Pause(Some(pause)));
-        let listing = &OwnerRecords::read(&self.store).await?;
-        Ok(join_all(partitions.into_iter().map(|partition| {
-            // Nobody is displaced for nothing.
-            let refusal = match checkpoints.iter().find(|checkpoint| checkpoint.partition == partition) {
-                Some(Checkpoint { record, .. }) if record.paused.as_ref().is_some_and(|pause| pause.parked) => {
-                    Some(NotDone::Parked)
-                }
-                Some(Checkpoint { record, .. }) if record.has_position() => None,
-                _ => Some(NotDone::Failed(no_checkpoint(&partition))),
-            };
-            async move {
-                match refusal {
-                    Some(reason) => (partition, ResetOutcome::NotDone(reason)),
-                    None => (partition.clone(), self.reset_one(listing, &partition, order, options).await),
-                }
+        self.change_pauses(partitions, Some(pause), options, |partition, record| match record {
+            Some(record) if record.paused.as_ref().is_some_and(|pause| pause.parked) => {
+                Some(ResetOutcome::NotDone(NotDone::Parked))
             }
-        }))
-        .await)
+            Some(record) if record.has_position() => None,
+            _ => Some(ResetOutcome::NotDone(NotDone::Failed(no_checkpoint(partition)))),
+        })
+        .await
     }
 
     /// Ends the [pause](Self::pause) of these partitions, also one that
@@ -170,21 +158,33 @@ impl Operator {
         partitions: Vec<PartitionId>,
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
-        let checkpoints = self.store.list_checkpoints().await?.records;
         let now = self.store.server_time();
+        self.change_pauses(partitions, None, options, |_, record| {
+            let pause = record.and_then(|record| record.paused.as_ref());
+            pause.is_none_or(|pause| pause.has_ended(now)).then_some(ResetOutcome::Done)
+        })
+        .await
+    }
+
+    /// Writes or removes the pause of each partition, unless its checkpoint already decides the outcome: then its owner
+    /// is left alone.
+    async fn change_pauses(
+        &self,
+        partitions: Vec<PartitionId>,
+        pause: Option<Pause>,
+        options: &ResetOptions,
+        decide: impl Fn(&PartitionId, Option<&CheckpointRecord>) -> Option<ResetOutcome>,
+    ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
+        let checkpoints = self.store.list_checkpoints().await?.records;
         let listing = &OwnerRecords::read(&self.store).await?;
-        let order = &ResetOrder::unconditional(CheckpointChange::Pause(None));
+        let order = &ResetOrder::unconditional(CheckpointChange::Pause(pause));
         Ok(join_all(partitions.into_iter().map(|partition| {
-            // Nobody is displaced for nothing.
-            let is_paused = checkpoints.iter().any(|checkpoint| {
-                let pause = checkpoint.record.paused.as_ref();
-                checkpoint.partition == partition && pause.is_some_and(|pause| !pause.has_ended(now))
-            });
+            let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
+            let decided = decide(&partition, checkpoint.map(|checkpoint| &checkpoint.record));
             async move {
-                if is_paused {
-                    (partition.clone(), self.reset_one(listing, &partition, order, options).await)
-                } else {
-                    (partition, ResetOutcome::Done)
+                match decided {
+                    Some(outcome) => (partition, outcome),
+                    None => (partition.clone(), self.reset_one(listing, &partition, order, options).await),
                 }
             }
         }))

@@ -45,7 +45,7 @@ pub struct CheckpointDescription {
     /// starts elsewhere, see [`InvalidReason::Recreated`](crate::processor::InvalidReason); a processor of another SDK
     /// skips or repeats events. False if the event hub was not read.
     pub of_former_hub: bool,
-    /// Why and until when nothing of the partition is delivered, if it is paused.
+    /// The pause, if the partition is paused.
     pub paused: Option<Pause>,
     /// The owner that wrote it, if it is of this crate.
     pub owner: Option<OwnerId>,

@@ -181,7 +181,7 @@ pub enum NotDone {
         /// The owner.
         owner: OwnerId,
     },
-    /// The partition is parked after a failure of its handler, so it is not paused as well. Resume it, or reset it.
+    /// The partition is parked after a failure of its handler, so it cannot be paused. Resume it, or reset it.
     Parked,
     /// The checkpoint is not as it was when the reset was planned. Plan again.
     Changed {

@@ -12,7 +12,7 @@ use crate::model::{
     CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord, Pause,
 };
 
-/// Metadata are HTTP headers: what they cannot hold is encoded, and so is the character that shows it.
+/// Metadata values are HTTP headers, so control characters are percent-encoded, as is the percent sign.
 const ENCODED_IN_TEXT: &AsciiSet = &CONTROLS.add(b'%');
 
 /// Returns the metadata of an ownership blob.
@@ -148,7 +148,7 @@ fn encode_text(text: &str) -> String {
     utf8_percent_encode(text.trim(), ENCODED_IN_TEXT).to_string()
 }
 
-/// Takes the pause. One whose end is not readable does not end by itself.
+/// Takes the pause. If its end is not readable, it lasts until the partition is resumed.
 fn take_pause(fields: &mut MetadataReader<'_>) -> Option<Pause> {
     let since = fields.take_known(PAUSED, parse_time);
     let until = fields.take_known(PAUSED_UNTIL, parse_time);

@@ -6,22 +6,21 @@ use time::OffsetDateTime;
 /// The longest reason, in bytes. A record has room for about 8 KiB.
 const LONGEST_REASON: usize = 1024;
 
-/// The mark in a checkpoint that nothing of its partition is to be delivered. The owner of the partition keeps it, and
-/// waits.
+/// A mark in a checkpoint: the events of the partition are not delivered. The owner keeps the partition and waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Pause {
     /// When the pause was recorded, by the server's clock.
     #[serde(with = "time::serde::rfc3339")]
     pub since: OffsetDateTime,
-    /// When it ends by itself, by the server's clock. `None` if somebody has to resume the partition.
+    /// When it ends by itself, by the server's clock. `None` if it lasts until the partition is resumed.
     #[serde(with = "time::serde::rfc3339::option")]
     pub until: Option<OffsetDateTime>,
-    /// Why, as text for people.
+    /// The reason, as text for people.
     pub reason: Option<String>,
     /// Whether the partition is parked: its handler failed, and
-    /// [`OnFailure::Park`](crate::processor::OnFailure::Park) says so. A reset of the checkpoint ends that, because it may
-    /// skip the cause.
+    /// [`OnFailure::Park`](crate::processor::OnFailure::Park) is set. A reset of the checkpoint ends the pause, because
+    /// it may skip the cause.
     pub parked: bool,
 }
 

@@ -172,7 +172,7 @@ pub struct CheckpointRecord {
     /// recreated event hub start over, so a position is meaningless in an event hub with another creation time. `None`
     /// if the writer did not know the time, as with processors of other SDKs.
     pub hub_created_at: Option<OffsetDateTime>,
-    /// That nothing of the partition is to be delivered. Checkpoints keep it until it has ended; those of other SDKs
+    /// The pause, if the partition is paused. Checkpoints of this crate keep it until it ends; checkpoints of other SDKs
     /// remove it.
     pub paused: Option<Pause>,
     /// Keys that this version does not know. They are kept when the record is written again.

@@ -232,7 +232,7 @@ impl PartitionContext {
         if !dead_letters.accepts_type_of(&event) {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
-                format!("a {} is no event of the source of the processor", std::any::type_name::<E>()),
+                format!("{} is not the event type of the event source", std::any::type_name::<E>()),
             ));
         }
         // The partition may be stopping: the handler may finish its batch.
@@ -328,7 +328,8 @@ impl PartitionContext {
         self.control.pause();
     }
 
-    /// Continues to deliver batches. Only an operator ends the [pause of an operator](crate::admin::Operator::pause).
+    /// Continues to deliver batches. Only an operator can end a
+    /// [pause that an operator set](crate::admin::Operator::pause).
     pub fn resume(&self) {
         self.control.resume();
     }

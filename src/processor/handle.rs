@@ -77,7 +77,7 @@ impl ProcessorHandle {
     }
 
     /// Continues with a partition that was paused, or parked by [`OnFailure::Park`](super::OnFailure::Park). Only an
-    /// operator ends the [pause of an operator](crate::admin::Operator::pause).
+    /// operator can end a [pause that an operator set](crate::admin::Operator::pause).
     ///
     /// Returns false if this instance does not process the partition.
     pub fn resume(&self, partition: &PartitionId) -> bool {
@@ -95,9 +95,8 @@ impl ProcessorHandle {
 
     /// Stops the partition cleanly and starts it again, without giving it up: the handler may finish its batch, the last
     /// checkpoint is written, and then the checkpoint is taken over and
-    /// [`Handler::start_position`](super::Handler::start_position) is called again. For an application that keeps its own
-    /// positions and has changed one. A partition that waits after a failure starts at once; one that is parked or paused
-    /// stays so.
+    /// [`Handler::start_position`](super::Handler::start_position) is called again. The epoch stays the same. A partition that waits after a failure starts at once. A parked or paused partition
+    /// stays parked or paused.
     ///
     /// Events that this owner has moved to the dead letters are not delivered again, and a partition that stops after a
     /// failure does what [`OnFailure`](super::OnFailure) says.

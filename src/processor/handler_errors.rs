@@ -47,9 +47,9 @@ impl EventError {
     }
 
     /// Creates an error that names the event, and says that no further attempt can succeed, for example because the
-    /// event has an unknown format. With dead letters, the event is moved at once, by a handler of batches after a
-    /// restart. If such a handler knows this, it should call [`PartitionContext::dead_letter`](crate::processor::PartitionContext::dead_letter), which restarts
-    /// nothing.
+    /// event has an unknown format. With dead letters, the event is moved at once, for a handler of batches after a
+    /// restart. Such a handler should rather call
+    /// [`PartitionContext::dead_letter`](crate::processor::PartitionContext::dead_letter), which restarts nothing.
     pub fn permanent(event: &impl Positioned, error: impl Into<HandlerError>) -> Self {
         Self { permanent: true, ..Self::new(event, error) }
     }

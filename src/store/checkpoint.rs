@@ -109,9 +109,8 @@ impl GroupStore {
     }
 
     /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
-    /// processing cannot continue. A partition that was [parked](Pause::parked) is so no longer. It is fenced like any
-    /// checkpoint of the adoption. Together with the adoption before
-    /// it, this is the only way to move a checkpoint backward.
+    /// processing cannot continue. A [parked](Pause::parked) partition continues. It is fenced like any checkpoint of the
+    /// adoption. Together with the adoption before it, this is the only way to move a checkpoint backward.
     ///
     /// # Errors
     ///
@@ -142,12 +141,12 @@ impl GroupStore {
         self.rewrite_adopted(adoption, record).await
     }
 
-    /// Records in an adopted checkpoint that nothing of its partition is to be delivered, or that it is delivered again.
+    /// Writes a pause into an adopted checkpoint, or removes it.
     /// The rest of the record stays as it is. It is fenced like any checkpoint of the adoption.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotFound`] if there is no checkpoint, which could hold the mark: record a start position first, as
+    /// [`ErrorKind::NotFound`] if there is no checkpoint to hold the pause: record a start position first, as
     /// [`adopt`](Self::adopt) does. Otherwise as for [`replace_checkpoint`](Self::replace_checkpoint).
     pub async fn set_pause(&self, adoption: &mut Adoption, pause: Option<Pause>) -> Result<()> {
         if !adoption.record.has_position() {
@@ -298,7 +297,7 @@ impl ConditionalWrite for InitWrite<'_> {
     }
 }
 
-/// Returns the error of a pause that no record can hold.
+/// Returns the error for a partition that has no record to hold a pause.
 pub(crate) fn no_checkpoint(partition: &PartitionId) -> Error {
     Error::new(
         ErrorKind::NotFound,

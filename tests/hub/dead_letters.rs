@@ -67,14 +67,20 @@ struct Consumer {
     store: GroupStore,
 }
 
-/// Processes the hub with a handler that fails at the poison event.
-async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
+/// Connects an instance to the hub and to a storage in memory.
+async fn connect(hub: &EventHubEmulator) -> (EventHubSource, GroupStore) {
     let group = ConsumerGroup::new("localhost", "orders", "$Default").unwrap();
     let endpoint = hub.endpoint();
     let source = EventHubSource::from_connection_string(&group, hub.connection_string())
         .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
     let source = within("opening a consumer", source.connect()).await.unwrap();
     let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("a").unwrap()).await.unwrap();
+    (source, store)
+}
+
+/// Processes the hub with a handler that fails at the poison event.
+async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
+    let (source, store) = connect(hub).await;
     let processed = Arc::new(Mutex::new(Vec::new()));
     let done = Arc::clone(&processed);
     let handler = handler_fn(move |events: Vec<ReceivedEventData>, context: PartitionContext| {
@@ -226,12 +232,7 @@ async fn one_bad_event_in_a_hundred_is_moved_once() {
     let bodies = (0..EVENTS).map(|number| if number % BAD_EVERY == 0 { "bad".into() } else { format!("{number}") });
     send(&producer(&hub).await, "0", bodies.map(String::into_bytes)).await;
     let dead_letters = dead_letter_hub().await;
-    let group = ConsumerGroup::new("localhost", "orders", "$Default").unwrap();
-    let endpoint = hub.endpoint();
-    let source = EventHubSource::from_connection_string(&group, hub.connection_string())
-        .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
-    let source = within("opening a consumer", source.connect()).await.unwrap();
-    let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("a").unwrap()).await.unwrap();
+    let (source, store) = connect(&hub).await;
     let processed: Arc<Mutex<BTreeMap<i64, Vec<i64>>>> = Arc::default();
     let done = Arc::clone(&processed);
     let handler = each_event(event_handler_fn(move |event: Arc<ReceivedEventData>, _: EventContext| {

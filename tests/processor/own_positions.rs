@@ -19,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::captured::Captured;
 use crate::support::sources::Counted;
-use crate::support::{HOUR, SECOND, publish_numbers, recorded_position, wait_for_checkpoint};
+use crate::support::{HOUR, SECOND, publish_numbers, recorded_position, wait_for, wait_for_checkpoint};
 use crate::world::{Instance, World, random_faults};
 
 /// A database with one row per partition. Each method is one transaction.
@@ -533,6 +533,26 @@ async fn a_late_commit_of_the_same_owner_is_rejected() {
     let a = world.start_with("a", world.hub.source(), effects.clone()).await;
     sleep(120 * SECOND).await;
     assert_eq!(effects.counted().len(), 10);
+    a.shut_down().await.unwrap();
+}
+
+/// The recipe of docs/effects.md to process events again: change the position, raise the epoch, release the partition.
+#[tokio::test(start_paused = true)]
+async fn a_changed_position_counts_after_a_release() {
+    let world = published(10);
+    let effects = Effects::default();
+    let a = world.start_with("a", world.hub.source(), effects.clone()).await;
+    wait_for_checkpoint(&world, 9).await;
+    let owned = a.snapshots.borrow().owned[&0.into()];
+    {
+        let mut rows = effects.rows.lock().unwrap();
+        (rows.position, rows.epoch) = (Some(4), rows.epoch + 1);
+    }
+    assert!(!effects.commit(&[5], owned), "the old ownership commits nothing");
+    assert!(a.handle.release(&0.into(), Duration::ZERO));
+    wait_for("the events again", || effects.rows.lock().unwrap().counted[&9] == 2).await;
+    let counted: Vec<_> = effects.rows.lock().unwrap().counted.values().copied().collect();
+    assert_eq!(counted, [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]);
     a.shut_down().await.unwrap();
 }
 

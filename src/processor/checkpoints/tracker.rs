@@ -24,8 +24,8 @@ pub(crate) struct Reached<'a> {
 }
 
 impl Reached<'_> {
-    /// Replaces a position, whose text is reused. By reference: to move a position into place first made a call of
-    /// [`checkpoint`](crate::processor::PartitionContext::checkpoint) cost a third more.
+    /// Replaces a position and reuses its text. Takes `self` by reference, because moving it first made
+    /// [`checkpoint`](crate::processor::PartitionContext::checkpoint) a third slower.
     pub(super) fn replace(&self, position: &mut Option<Position>) {
         let position = position.get_or_insert_with(|| Position::new(self.sequence_number, ""));
         position.sequence_number = self.sequence_number;

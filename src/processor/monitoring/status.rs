@@ -118,7 +118,8 @@ pub struct PartitionStatus {
     /// How many failures it has had since this instance won it: of the handler, of the receiver, or of taking over the
     /// checkpoint.
     pub failures: u64,
-    /// How many events it moved to the [dead letters](crate::processor::ProcessorBuilder::with_dead_letters) since this instance won it.
+    /// How many events it moved to the [dead letters](crate::processor::ProcessorBuilder::with_dead_letters) since this
+    /// instance won it.
     pub dead_letters: u64,
     /// How many events it skipped since this instance won it, because the source cannot decode them; see
     /// [`OnUndecodable::Skip`](crate::processor::OnUndecodable).

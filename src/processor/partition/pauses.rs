@@ -16,7 +16,7 @@ use crate::telemetry::{self, Causes};
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Returns the pause that an adopted checkpoint shows, unless it has ended. If the application has resumed a parked
-    /// partition, removes the pause. Only an operator ends that of an operator.
+    /// partition, removes the pause. Only an operator can end a pause that an operator set.
     pub(super) async fn check_pause(&self, adoption: &mut Adoption) -> Result<Option<Pause>> {
         let store = &self.shared.store;
         let pause = adoption.record().paused.clone();

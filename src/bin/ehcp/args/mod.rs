@@ -2,6 +2,8 @@
 
 mod global;
 mod migrating;
+mod operating;
+mod setting;
 mod watching;
 
 use std::ffi::OsString;
@@ -10,16 +12,18 @@ use std::time::Duration;
 
 use clap::builder::styling::{AnsiColor, Styles};
 use clap::parser::ValueSource;
-use clap::{ArgGroup, Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use eventhubs_checkpoint::OwnerId;
-use time::OffsetDateTime;
 
 use self::global::CONNECTION;
 pub use self::global::{Auth, CaseArg, Color, ConnectionSettings, Format, Global};
 pub use self::migrating::{LegacySource, MigrateArgs};
+pub use self::operating::{DeleteArgs, PauseArgs, ReleaseArgs, ResumeArgs};
+pub use self::setting::{
+    CopyArgs, ExactCase, ExportArgs, FileFormat, ImportArgs, InitArgs, Permission, ResetArgs, Selection, TargetArgs,
+};
 pub use self::watching::{KedaArgs, ServeArgs, WatchArgs};
-use crate::text::{PartitionList, parse_partitions, parse_time, quote_word};
+use crate::text::quote_word;
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -128,13 +132,14 @@ pub enum Command {
     Release(ReleaseArgs),
     /// Pauses partitions: their owners keep them, and deliver nothing.
     ///
-    /// The pause is stored in the checkpoints, so that it survives restarts and moves. Owners of the crate
-    /// eventhubs-checkpoint heed it; those of other SDKs do not. A live owner is displaced for a moment, with --live.
+    /// The pause is stored in the checkpoints, so it survives restarts and moves. Processors of the crate
+    /// eventhubs-checkpoint honor it, processors of other SDKs do not. With --live, a live owner loses the partition for
+    /// a moment.
     #[command(after_help = "Examples:
   ehcp pause -p 3 --reason 'corrupt since 10:40, see OPS-71' --live --execute
   ehcp pause --for 2h --live --execute     pauses the whole group")]
     Pause(PauseArgs),
-    /// Ends the pause of partitions: that of `ehcp pause`, and that of a partition that was parked after a failure.
+    /// Resumes partitions that `ehcp pause` has paused, or that were parked after a failure.
     #[command(after_help = "Examples:\n  ehcp resume -p 3 --live --execute\n  ehcp resume --live --execute")]
     Resume(ResumeArgs),
     /// Writes the checkpoints of a group to a file.
@@ -245,233 +250,6 @@ pub struct LagArgs {
     /// Exits with 2 if the sum is greater.
     #[arg(long, value_name = "EVENTS")]
     pub max: Option<u64>,
-}
-
-/// Where to set the checkpoints.
-#[derive(Debug, ClapArgs)]
-#[group(required = true, multiple = false)]
-pub struct TargetArgs {
-    /// Before the first available event.
-    #[arg(long)]
-    pub to_earliest: bool,
-    /// To the last event.
-    #[arg(long)]
-    pub to_latest: bool,
-    /// Before the first event that was enqueued after this time, as 2026-11-23T10:00:00Z.
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
-    pub to_datetime: Option<OffsetDateTime>,
-    /// The same for a time that is this long ago.
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub by_duration: Option<Duration>,
-    /// By this number of events, forward or (negative) backward.
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub shift_by: Option<i64>,
-    /// To the event with this sequence number. Processing continues with the next one.
-    #[arg(long, value_name = "N", allow_hyphen_values = true)]
-    pub to_sequence: Option<i64>,
-    /// To the event with this offset. Processing continues with the next one.
-    #[arg(long, value_name = "OFFSET", allow_hyphen_values = true)]
-    pub to_offset: Option<String>,
-    /// To where they are: adds the number that some SDKs omit.
-    #[arg(long)]
-    pub to_current: bool,
-    /// To those of a file that `export` wrote, or of a CSV file.
-    #[arg(long, value_name = "FILE")]
-    pub from_file: Option<PathBuf>,
-}
-
-/// Which partitions.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Selection {
-    /// Only these partitions, as 0,3-5.
-    #[arg(short, long, value_parser = parse_partitions, value_name = "LIST")]
-    pub partitions: Option<PartitionList>,
-}
-
-/// What is permitted.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Permission {
-    /// Writes. Without it, the command shows what it would do.
-    #[arg(long)]
-    pub execute: bool,
-    /// Takes partitions from live owners of the crate eventhubs-checkpoint.
-    #[arg(long)]
-    pub live: bool,
-    /// Takes partitions also in a group with live owners of other SDKs, which may undo it.
-    #[arg(long, requires = "live")]
-    pub force: bool,
-    /// How long to hold each partition with --force, so that owners of other SDKs detect that they lost it.
-    #[arg(long, value_parser = humantime::parse_duration, default_value = "60s", value_name = "DURATION")]
-    pub settle: Duration,
-    /// The folder for the backup.
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    pub backup: PathBuf,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct ResetArgs {
-    #[command(flatten)]
-    pub target: TargetArgs,
-    #[command(flatten)]
-    pub selection: Selection,
-    /// Writes positions of --from-file also if the partition has no such events.
-    #[arg(long, requires = "from_file")]
-    pub unclamped: bool,
-    #[command(flatten)]
-    pub permission: Permission,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct InitArgs {
-    #[command(flatten)]
-    pub target: TargetArgs,
-    #[command(flatten)]
-    pub selection: Selection,
-    /// Writes. Without it, the command shows what it would do.
-    #[arg(long)]
-    pub execute: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("records").required(true).multiple(true)))]
-#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
-pub struct DeleteArgs {
-    /// The checkpoints. Processors that start afterwards use their start position, and KEDA counts the whole event hub.
-    #[arg(long, group = "records")]
-    pub checkpoints: bool,
-    /// The ownerships.
-    #[arg(long, group = "records")]
-    pub ownerships: bool,
-    /// The heartbeats.
-    #[arg(long, group = "records")]
-    pub heartbeats: bool,
-    #[command(flatten)]
-    pub selection: Selection,
-    /// Writes. Without it, the command shows what it would do.
-    #[arg(long)]
-    pub execute: bool,
-    /// The folder for the backup.
-    #[arg(long, value_name = "FOLDER", default_value = ".")]
-    pub backup: PathBuf,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("released").required(true).multiple(true)))]
-pub struct ReleaseArgs {
-    /// These partitions, as 0,3-5.
-    #[arg(short, long, value_parser = parse_partitions, value_name = "LIST", group = "released")]
-    pub partitions: Option<PartitionList>,
-    /// The partitions of this owner.
-    #[arg(long, value_name = "ID", group = "released")]
-    pub owner: Option<OwnerId>,
-    /// Writes. Without it, the command shows what it would do.
-    #[arg(long)]
-    pub execute: bool,
-    /// Takes partitions from live owners of the crate eventhubs-checkpoint.
-    #[arg(long)]
-    pub live: bool,
-    /// Takes partitions also in a group with live owners of other SDKs, which may continue to process them.
-    #[arg(long, requires = "live")]
-    pub force: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct PauseArgs {
-    #[command(flatten)]
-    pub selection: Selection,
-    /// Why, shown to whoever finds the partitions paused.
-    #[arg(long, value_name = "TEXT")]
-    pub reason: Option<String>,
-    /// Ends the pause at this time, as 2026-11-23T10:00:00Z [default: it ends with `ehcp resume`].
-    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "for_duration")]
-    pub until: Option<OffsetDateTime>,
-    /// Ends the pause after this time.
-    #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
-    pub for_duration: Option<Duration>,
-    /// Writes. Without it, the command shows what it would do.
-    #[arg(long)]
-    pub execute: bool,
-    /// Takes partitions from live owners of the crate eventhubs-checkpoint, which get them back at once.
-    #[arg(long)]
-    pub live: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct ResumeArgs {
-    #[command(flatten)]
-    pub selection: Selection,
-    /// Writes. Without it, the command shows what it would do.
-    #[arg(long)]
-    pub execute: bool,
-    /// Takes partitions from live owners of the crate eventhubs-checkpoint, which get them back at once.
-    #[arg(long)]
-    pub live: bool,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct ExportArgs {
-    /// The file [default: the standard output].
-    #[arg(long, value_name = "FILE")]
-    pub to: Option<PathBuf>,
-    /// The format of the file [default: json, or csv with -o csv].
-    #[arg(long, value_enum)]
-    pub format: Option<FileFormat>,
-}
-
-/// The format of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum FileFormat {
-    /// JSON.
-    Json,
-    /// Lines of `partition,sequence_number,offset`.
-    Csv,
-}
-
-#[derive(Debug, ClapArgs)]
-pub struct ImportArgs {
-    /// A file that `export` wrote, or a CSV file.
-    #[arg(long, value_name = "FILE")]
-    pub from: PathBuf,
-    /// Replaces checkpoints that exist.
-    #[arg(long)]
-    pub overwrite: bool,
-    #[command(flatten)]
-    pub selection: Selection,
-    /// Writes positions also if the partition has no such events.
-    #[arg(long)]
-    pub unclamped: bool,
-    #[command(flatten)]
-    pub permission: Permission,
-}
-
-#[derive(Debug, ClapArgs)]
-#[command(group(ArgGroup::new("destination").required(true).multiple(true)))]
-pub struct CopyArgs {
-    /// Another consumer group of the event hub.
-    #[arg(long, value_name = "NAME", group = "destination")]
-    pub to_group: Option<String>,
-    /// Another container of the account.
-    #[arg(long, value_name = "NAME", group = "destination")]
-    pub to_container: Option<String>,
-    /// The other letter case of the blob names.
-    #[arg(long, value_enum, value_name = "CASE", group = "destination")]
-    pub to_case: Option<ExactCase>,
-    /// Replaces checkpoints that exist.
-    #[arg(long)]
-    pub overwrite: bool,
-    #[command(flatten)]
-    pub selection: Selection,
-    #[command(flatten)]
-    pub permission: Permission,
-}
-
-/// The letter case of blob names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExactCase {
-    /// Lower case.
-    Lower,
-    /// As given.
-    Verbatim,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -55,13 +55,13 @@ pub async fn run_pause(global: &Global, pause: &PauseArgs) -> Result<Exit> {
     let group = connection.require_records(operator.read().await?.describe(None))?;
     let until = resolve_end(pause, group.taken_at)?;
     let selected = select(&group, &pause.selection)?;
-    let permitted = check_owners(&selected, pause.live);
+    let permitted = check_owners(&selected, pause.takeover.live);
     let rows: Vec<_> = selected.iter().map(|partition| PauseRow::new(partition)).collect();
-    if !pause.execute {
+    if !pause.takeover.execute {
         return show_dry_run(global, &rows, "ehcp.pause/1", "pause", permitted);
     }
     permitted?;
-    let options = ResetOptions::default().with_allow_live(pause.live);
+    let options = ResetOptions::default().with_allow_live(pause.takeover.live);
     let outcomes = operator.pause(ids(&selected), until, pause.reason.as_deref(), &options).await?;
     show_outcomes(global, rows, "ehcp.pause/1", "paused", outcomes)
 }
@@ -85,13 +85,13 @@ pub async fn run_resume(global: &Global, resume: &ResumeArgs) -> Result<Exit> {
     let group = connection.require_records(operator.read().await?.describe(None))?;
     let mut selected = select(&group, &resume.selection)?;
     selected.retain(|partition| pause_of(partition).is_some());
-    let permitted = check_owners(&selected, resume.live);
+    let permitted = check_owners(&selected, resume.takeover.live);
     let rows: Vec<_> = selected.iter().map(|partition| PauseRow::new(partition)).collect();
-    if !resume.execute {
+    if !resume.takeover.execute {
         return show_dry_run(global, &rows, "ehcp.resume/1", "resume", permitted);
     }
     permitted?;
-    let options = ResetOptions::default().with_allow_live(resume.live);
+    let options = ResetOptions::default().with_allow_live(resume.takeover.live);
     let outcomes = operator.resume(ids(&selected), &options).await?;
     show_outcomes(global, rows, "ehcp.resume/1", "resumed", outcomes)
 }

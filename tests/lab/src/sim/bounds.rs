@@ -7,6 +7,9 @@ use eventhubs_checkpoint::store::LeaseDurations;
 
 use super::plan::{HEAVY, Settings, Tuning};
 
+/// By how much an owner may misjudge the clock of the storage, which tells when a pause ends.
+pub(super) const CLOCK_ERROR: Duration = Duration::from_secs(5);
+
 /// The longest wait before a failed handler is tried again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 

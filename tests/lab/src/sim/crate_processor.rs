@@ -316,7 +316,7 @@ impl Handler<MemoryEvent> for Worker {
             return Ok(());
         }
         if let Some(bad) = self.host.member.bad_events {
-            return self.one_by_one(bad, &events, &handling, &context).await;
+            return self.handle_until_bad(bad, &events, &handling, &context).await;
         }
         self.work().await;
         if self.fails() {

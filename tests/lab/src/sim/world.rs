@@ -78,6 +78,8 @@ enum Action {
     Kill(u32),
     /// The last batch of a heavy load is finished.
     Recovered,
+    /// A pause is over.
+    PauseEnded,
     Publish(u32),
     Tick,
     Lags,
@@ -98,6 +100,8 @@ struct World<'a> {
     generation: u32,
     /// How many instances are under heavy load and may count as stalled.
     heavy: u32,
+    /// How many operators have paused partitions, which therefore are not processed.
+    pausing: u32,
     rng: StdRng,
     started: Instant,
     slots: Vec<Slot>,
@@ -140,6 +144,7 @@ impl<'a> World<'a> {
             ledger: Ledger::default(),
             generation: 0,
             heavy: 0,
+            pausing: 0,
             rng: StdRng::seed_from_u64(plan.seed ^ 0x5eed),
             started,
             slots: plan.members.iter().map(|_| Slot::default()).collect(),
@@ -223,6 +228,10 @@ impl<'a> World<'a> {
             Action::Kill(member) => self.kill(member).await,
             Action::Recovered => {
                 self.heavy -= 1;
+                self.disturbed();
+            }
+            Action::PauseEnded => {
+                self.pausing -= 1;
                 self.disturbed();
             }
             Action::Publish(partition) => self.publish(partition),

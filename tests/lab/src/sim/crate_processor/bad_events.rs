@@ -35,7 +35,7 @@ pub(super) fn sink(host: &Arc<Host>) -> impl DeadLetterSink<MemoryEvent> + use<>
 
 impl Worker {
     /// Handles one event after another, with a checkpoint after each, up to a bad one.
-    pub(super) async fn one_by_one(
+    pub(super) async fn handle_until_bad(
         &self,
         bad: BadEvents,
         events: &[MemoryEvent],

@@ -117,7 +117,7 @@ impl State {
         let in_order = before
             .is_none_or(|before| !before.runs && (before.number < number || (before.number == number && !before.done)));
         self.check(Invariant::KeyOrder, in_order, || {
-            format!("{name} begins event {number} of partition {partition} after, or beside, {before:?}")
+            format!("{name} begins event {number} of partition {partition} out of order: the last one of its key is {before:?}")
         });
         since
     }

@@ -1,7 +1,6 @@
 //! What operators do and report.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use eventhubs_checkpoint::admin::ResetOutcome;
 use eventhubs_checkpoint::store::OwnershipRecord;
@@ -10,10 +9,8 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::State;
+use crate::sim::bounds::CLOCK_ERROR;
 use crate::sim::invariant::Invariant;
-
-/// By how much an owner may misjudge the clock of the storage.
-const CLOCKS: Duration = Duration::from_secs(5);
 
 /// The position to which an operator is to reset each partition.
 pub(in super::super) type Wanted = BTreeMap<usize, i64>;
@@ -65,7 +62,7 @@ impl State {
     pub(super) fn must_not_be_paused(&mut self, incarnation: usize, partition: usize, epoch: Option<i64>) {
         let book = &self.partitions[partition];
         let is_current = epoch.is_some_and(|epoch| !book.epochs.has_later(epoch));
-        let is_paused = is_current && book.is_paused(self.server_time() + CLOCKS);
+        let is_paused = is_current && book.is_paused(self.server_time() + CLOCK_ERROR);
         let name = self.name_of(incarnation);
         self.check(Invariant::Paused, !is_paused, || format!("{name} starts partition {partition}, which is paused"));
     }

@@ -176,7 +176,7 @@ pub(crate) fn reset(rng: &mut StdRng, partitions: u32, settings: &Settings) -> R
 }
 
 /// Draws which operators pause partitions before they reset them: none in a group with owners of other SDKs, which do not
-/// heed a pause. Uses its own random numbers, so that the rest of the plan stays the same.
+/// honor a pause. Uses its own random numbers, so that the rest of the plan stays the same.
 fn pause(incidents: &mut [Incident], members: &[Member], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a05);
     if members.iter().any(|member| member.role != Role::CrateProcessor) {

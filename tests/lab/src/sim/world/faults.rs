@@ -85,7 +85,7 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn disturbed(&self) {
-        self.observer.lock().disrupted(self.is_disrupted() || self.heavy > 0, self.slowdown());
+        self.observer.lock().disrupted(self.is_disrupted() || self.heavy > 0 || self.pausing > 0, self.slowdown());
     }
 
     /// Returns by how much the faults slow the group down; `None` if nothing is promised while they last.

@@ -12,13 +12,10 @@ use tokio::time::timeout;
 
 use super::incarnations::seed_of;
 use super::{Action, World};
-use crate::sim::bounds::Bounds;
+use crate::sim::bounds::{Bounds, CLOCK_ERROR};
 use crate::sim::crate_processor::{lease_clock, shared_terms};
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
-
-/// Within this time after the end of a pause, the owner starts the partition.
-const AFTER_PAUSE: Duration = Duration::from_secs(60);
 
 /// Distinguishes the seeds of operators from those of members.
 const OPERATORS: u32 = u32::MAX;
@@ -49,8 +46,8 @@ impl World<'_> {
         let options = ResetOptions::default().with_allow_foreign(reset.with_foreign).with_settle(reset.settle);
         let until = reset.paused_for.map(|lasts| self.hub.now() + lasts);
         if let Some(lasts) = reset.paused_for {
-            self.heavy += 1;
-            self.after(lasts + AFTER_PAUSE, Action::Recovered);
+            self.pausing += 1;
+            self.after(lasts + CLOCK_ERROR, Action::PauseEnded);
         }
         let operating = operate(self.observer.clone(), incarnation, settings, wanted, until, options);
         self.operators.push(tokio::spawn(killed_after(
