@@ -4,8 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::PartitionContext;
-use eventhubs_checkpoint::processor::{Handler, HandlerError, PartitionStart};
-use eventhubs_checkpoint::source::StartPosition;
+use eventhubs_checkpoint::processor::{Handler, HandlerError, OwnPosition, PartitionStart};
 use tokio::task::spawn_blocking;
 
 use crate::database::{Committed, Database, Order, Result};
@@ -35,11 +34,11 @@ impl Totals {
 
 impl Handler<ReceivedEventData> for Totals {
     /// Called after every win of a partition, before the first event.
-    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
         let partition = start.partition_id().to_string();
         let epoch = start.epoch();
         let position = self.run_transaction(move |database| database.begin_epoch(&partition, epoch)).await?;
-        Ok(position.map(StartPosition::AfterSequenceNumber))
+        Ok(OwnPosition::after(position))
     }
 
     /// Follows the processor if it cannot start at the position, for example because the event hub was created again.

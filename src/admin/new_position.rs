@@ -152,6 +152,7 @@ mod tests {
             position: recorded_at(found),
             initial: false,
             paused: None,
+            own_position: false,
             of_former_hub: false,
             owner: None,
             updated: OffsetDateTime::UNIX_EPOCH,

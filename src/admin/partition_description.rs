@@ -47,6 +47,8 @@ pub struct CheckpointDescription {
     pub of_former_hub: bool,
     /// The pause, if the partition is paused.
     pub paused: Option<Pause>,
+    /// Whether the application keeps its own position, which takes precedence: a reset of the checkpoint has no effect.
+    pub own_position: bool,
     /// The owner that wrote it, if it is of this crate.
     pub owner: Option<OwnerId>,
     /// When it was written last, by the server's clock.
@@ -242,6 +244,7 @@ impl Describer<'_> {
             initial: record.initial,
             of_former_hub: self.is_of_former_hub(checkpoint),
             paused: record.paused.clone().filter(|pause| !pause.has_ended(self.records.taken_at)),
+            own_position: record.own_position,
             owner: record.owner.clone(),
             updated: checkpoint.last_modified,
             etag: checkpoint.etag.clone(),

@@ -61,6 +61,9 @@ pub struct PlannedChange {
     pub owner: Option<OwnerDescription>,
     /// The checkpoint as it is. `None` if there is none.
     pub from: Option<RecordedPosition>,
+    /// Whether the application keeps its own position. The operator then refuses to write the checkpoint, unless
+    /// [`ResetOptions::allow_own_positions`](super::ResetOptions::allow_own_positions) is set.
+    pub own_position: bool,
     /// The checkpoint as it would be. `None` if it cannot be set.
     pub to: Option<Position>,
     /// By how many events the checkpoint would move.
@@ -224,6 +227,7 @@ pub(super) fn refuse_unknown(partition: PartitionId) -> PlannedChange {
         state: OwnershipState::Unowned,
         owner: None,
         from: None,
+        own_position: false,
         to: None,
         delta: None,
         effect: PlannedEffect::Refused,
@@ -245,6 +249,7 @@ fn without_change(partition: &PartitionDescription) -> PlannedChange {
         owner: partition.owner.clone().filter(|_| partition.state.is_live()),
         to: from.as_ref().and_then(RecordedPosition::complete),
         from,
+        own_position: partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.own_position),
         delta: None,
         effect: PlannedEffect::NoChange,
         why: None,

@@ -93,6 +93,10 @@ pub struct ResetOptions {
     /// Whether to take partitions from live owners of this crate. Default true: they detect the loss, and their late
     /// checkpoints are rejected.
     pub allow_live: bool,
+    /// Whether to reset although the application [keeps its own positions](crate::processor::Handler::start_position).
+    /// Default false, because such a reset has no effect: the partition starts at the position of the application, and
+    /// the checkpoint follows it. Change that position instead.
+    pub allow_own_positions: bool,
     /// How long the operator owns each partition before it writes the new position, so that owners of other SDKs detect
     /// that they lost it, and their last handlers end. Default 60 s: twice the longest default interval of the other
     /// SDKs. It does not help against a handler that takes longer.
@@ -101,7 +105,7 @@ pub struct ResetOptions {
 
 impl Default for ResetOptions {
     fn default() -> Self {
-        Self { allow_foreign: false, allow_live: true, settle: Duration::from_secs(60) }
+        Self { allow_foreign: false, allow_live: true, allow_own_positions: false, settle: Duration::from_secs(60) }
     }
 }
 
@@ -117,6 +121,13 @@ impl ResetOptions {
     #[must_use]
     pub fn with_allow_live(mut self, allow_live: bool) -> Self {
         self.allow_live = allow_live;
+        self
+    }
+
+    /// Sets whether to reset although the application keeps its own positions. Default false.
+    #[must_use]
+    pub fn with_allow_own_positions(mut self, allow_own_positions: bool) -> Self {
+        self.allow_own_positions = allow_own_positions;
         self
     }
 
@@ -181,6 +192,9 @@ pub enum NotDone {
         /// The owner.
         owner: OwnerId,
     },
+    /// The application keeps its own position of the partition, so a reset of the checkpoint has no effect. Change that
+    /// position, or see [`ResetOptions::allow_own_positions`].
+    OwnPosition,
     /// The partition is parked after a failure of its handler, so it cannot be paused. Resume it, or reset it.
     Parked,
     /// The checkpoint is not as it was when the reset was planned. Plan again.
@@ -215,6 +229,9 @@ impl fmt::Display for NotDone {
             Self::Changed { sequence_number: None } => {
                 f.write_str("the checkpoint has changed since it was planned: plan again")
             }
+            Self::OwnPosition => f.write_str(
+                "the application keeps its own position, so a reset of the checkpoint has no effect: change that position",
+            ),
             Self::Parked => f.write_str("the partition is parked after a failure: resume it, or reset its checkpoint"),
             Self::Stopped => f.write_str("stopped before the checkpoint was written"),
             Self::Failed(error) => write!(f, "{error}"),

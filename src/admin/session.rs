@@ -60,6 +60,15 @@ impl CheckpointChange {
             Self::Pause(pause) => record.paused == *pause,
         }
     }
+
+    /// Returns why this record must not be changed in this way, if it must not.
+    fn refusal_over(&self, record: &CheckpointRecord, options: &ResetOptions) -> Option<NotDone> {
+        match self {
+            Self::Position(_) if record.own_position && !options.allow_own_positions => Some(NotDone::OwnPosition),
+            Self::Pause(Some(_)) if record.paused.as_ref().is_some_and(|pause| pause.parked) => Some(NotDone::Parked),
+            _ => None,
+        }
+    }
 }
 
 /// One partition, from the takeover to the report.
@@ -233,10 +242,8 @@ impl<'a> OperatorSession<'a> {
         if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
             return Err(StepFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
         }
-        if let CheckpointChange::Pause(Some(_)) = order.change
-            && found.paused.as_ref().is_some_and(|pause| pause.parked)
-        {
-            return Err(StepFailure::Refused(NotDone::Parked));
+        if let Some(reason) = order.change.refusal_over(found, self.options) {
+            return Err(StepFailure::Refused(reason));
         }
         self.adoption = Some(adoption);
         Ok(())

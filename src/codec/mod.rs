@@ -6,7 +6,7 @@
 //! | record | keys that all SDKs know | keys that only this crate writes |
 //! |---|---|---|
 //! | ownership | `ownerid` (always present; `""` means released) | `ehcincarnation`, `ehcclaimedat`, `ehcepoch`, `ehcload`, `ehccooperative`, `ehchandoffto`, `ehcoperator`, `ehcdraining`, `ehcaway`, `ehcleasescope`, `ehcleaseduration` |
-//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated`, `ehcpaused`, `ehcpauseduntil`, `ehcpausereason`, `ehcparked` |
+//! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated`, `ehcpaused`, `ehcpauseduntil`, `ehcpausereason`, `ehcparked`, `ehcpositions` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
 //! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`.
@@ -48,6 +48,7 @@ const PAUSED: &str = "ehcpaused";
 const PAUSED_UNTIL: &str = "ehcpauseduntil";
 const PAUSE_REASON: &str = "ehcpausereason";
 const PARKED: &str = "ehcparked";
+const POSITIONS: &str = "ehcpositions";
 const LOAD: &str = "ehcload";
 const COOPERATIVE: &str = "ehccooperative";
 const HANDOFF_TO: &str = "ehchandoffto";
@@ -61,6 +62,7 @@ const LEASE_DURATION: &str = "ehcleaseduration";
 /// The value of a flag. Without the flag the key is absent.
 const YES: &str = "1";
 const SCOPE_INSTANCE: &str = "instance";
+const POSITIONS_OF_APPLICATION: &str = "application";
 
 /// A blob whose content does not match its name. It is reported, and otherwise ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -194,6 +196,7 @@ mod tests {
                 Some(datetime!(2026-11-21 13:00:07 UTC)),
                 Some("a migration"),
             )),
+            own_position: true,
             other: BTreeMap::new(),
         };
         let mut heartbeat = HeartbeatRecord::new(owner.clone(), incarnation, Duration::from_secs(60));

@@ -5,8 +5,9 @@ use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_enco
 use super::{
     AWAY, CLAIMED_AT, COOPERATIVE, DECLARED_DEAD_BY, DRAINING, EPOCH, HANDOFF_TO, HUB_CREATED, INCARNATION, INITIAL,
     LEASE_DURATION, LEASE_SCOPE, LOAD, MalformedRecord, MetadataReader, OFFSET, OPERATOR, OWNER_ID, PARKED,
-    PAUSE_REASON, PAUSED, PAUSED_UNTIL, SCOPE_INSTANCE, SEQUENCE_NUMBER, UPDATED_AT, YES, format_seconds, format_time,
-    insert_some, malformed_record, parse_flag, parse_seconds, parse_time, quote_value,
+    PAUSE_REASON, PAUSED, PAUSED_UNTIL, POSITIONS, POSITIONS_OF_APPLICATION, SCOPE_INSTANCE, SEQUENCE_NUMBER,
+    UPDATED_AT, YES, format_seconds, format_time, insert_some, malformed_record, parse_flag, parse_seconds, parse_time,
+    quote_value,
 };
 use crate::model::{
     CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, Metadata, OwnerId, OwnershipRecord, Pause,
@@ -94,6 +95,7 @@ pub fn encode_checkpoint(record: &CheckpointRecord) -> Metadata {
         insert_some(&mut metadata, PAUSE_REASON, reason.as_deref().map(encode_text));
         insert_some(&mut metadata, PARKED, parked.then_some(YES));
     }
+    insert_some(&mut metadata, POSITIONS, record.own_position.then_some(POSITIONS_OF_APPLICATION));
     metadata
 }
 
@@ -126,6 +128,7 @@ pub fn decode_checkpoint(blob: &str, metadata: &Metadata) -> (CheckpointRecord, 
         initial: fields.take_nonempty(INITIAL).is_some_and(|recorded| number == Some(recorded)),
         hub_created_at: fields.take(HUB_CREATED).and_then(parse_time),
         paused: take_pause(&mut fields),
+        own_position: fields.take_known(POSITIONS, |text| (text == POSITIONS_OF_APPLICATION).then_some(())).is_some(),
         other: fields.take_rest(),
     };
     let problem = match (&record.sequence_number, &record.offset) {
@@ -332,6 +335,7 @@ mod tests {
                 Some(datetime!(2026-11-20 14:00:00 UTC)),
                 Some("the database is 100 % full, f\u{fc}r heute"),
             )),
+            own_position: true,
             other: BTreeMap::from([("foreign".to_owned(), "1".to_owned())]),
         };
         let wire = metadata([
@@ -343,6 +347,7 @@ mod tests {
             ("ehcpaused", "2026-11-20T12:00:00Z"),
             ("ehcpauseduntil", "2026-11-20T14:00:00Z"),
             ("ehcpausereason", "the database is 100 %25 full, f%C3%BCr heute"),
+            ("ehcpositions", "application"),
             ("sequencenumber", "42"),
             ("ehcupdatedat", "2026-11-20T13:00:07Z"),
         ]);

@@ -175,6 +175,9 @@ pub struct CheckpointRecord {
     /// The pause, if the partition is paused. Checkpoints of this crate keep it until it ends; checkpoints of other SDKs
     /// remove it.
     pub paused: Option<Pause>,
+    /// Whether the application keeps its own position of the partition, which takes precedence over this one: its last
+    /// start had [one](crate::processor::Handler::start_position). Checkpoints of other SDKs remove the mark.
+    pub own_position: bool,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,
 }

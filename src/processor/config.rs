@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::policies::{CheckpointPolicy, OnFailure, OnShutdown, OnUndecodable};
+use super::policies::{CheckpointPolicy, OnEarlierStart, OnFailure, OnShutdown, OnUndecodable};
 use super::start::invalid::OnInvalidCheckpoint;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
@@ -54,6 +54,8 @@ pub struct ProcessorConfig {
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
     /// See [`with_on_undecodable`](Self::with_on_undecodable).
     pub on_undecodable: OnUndecodable,
+    /// See [`with_on_earlier_start`](Self::with_on_earlier_start).
+    pub on_earlier_start: OnEarlierStart,
     /// See [`with_checkpoint_policy`](Self::with_checkpoint_policy).
     pub checkpoint_policy: CheckpointPolicy,
     /// See [`with_on_failure`](Self::with_on_failure).
@@ -66,10 +68,15 @@ pub struct ProcessorConfig {
     /// See [`with_max_batch_wait`](Self::with_max_batch_wait).
     #[serde(with = "humantime_serde")]
     pub max_batch_wait: Duration,
+    /// See [`with_idle_interval`](Self::with_idle_interval).
+    #[serde(with = "humantime_serde")]
+    pub idle_interval: Option<Duration>,
     /// See [`with_prefetch`](Self::with_prefetch).
     pub prefetch: usize,
     /// See [`with_max_in_flight`](Self::with_max_in_flight).
     pub max_in_flight: usize,
+    /// See [`with_max_in_flight_bytes`](Self::with_max_in_flight_bytes).
+    pub max_in_flight_bytes: usize,
     /// See [`with_lag_check_interval`](Self::with_lag_check_interval).
     #[serde(deserialize_with = "deserialize_or_never")]
     pub lag_check_interval: Option<Duration>,
@@ -88,13 +95,16 @@ impl Default for ProcessorConfig {
             start_positions: BTreeMap::new(),
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
             on_undecodable: OnUndecodable::default(),
+            on_earlier_start: OnEarlierStart::default(),
             checkpoint_policy: CheckpointPolicy::default(),
             on_failure: OnFailure::default(),
             handler_timeout: None,
             max_batch_size: 100,
             max_batch_wait: Duration::ZERO,
+            idle_interval: None,
             prefetch: 300,
             max_in_flight: 1000,
+            max_in_flight_bytes: 64 << 20,
             lag_check_interval: Some(Duration::from_secs(30)),
             drain_timeout: None,
             on_shutdown: OnShutdown::default(),
@@ -168,6 +178,9 @@ impl ProcessorConfig {
         /// Sets what to do if a partition cannot be read from its checkpoint. Default
         /// [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
+        /// Sets what to do if the application returns a start position before the checkpoint. Default
+        /// [`OnEarlierStart::Accept`].
+        with_on_earlier_start(on_earlier_start: OnEarlierStart);
         /// Sets what to do with an event that the source cannot decode. Default [`OnUndecodable::Fail`].
         with_on_undecodable(on_undecodable: OnUndecodable);
         /// Sets when requested checkpoints are written. Default: see [`CheckpointPolicy`].
@@ -182,8 +195,15 @@ impl ProcessorConfig {
         /// Sets the most events of one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
         /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
-        #[doc(alias = "max_wait_time")]
         with_max_batch_wait(max_batch_wait: Duration);
+        /// Sets after how long without events the handler is called with an empty batch, and again after the same time,
+        /// as long as the partition is read: for example to write the result of a time window. Default: never. Such a
+        /// call counts like any other for failures, timeouts and stops. [`each_event`](super::each_event) does nothing
+        /// in it.
+        #[doc(alias = "max_wait_time")]
+        #[doc(alias = "maximum_wait_time")]
+        #[doc(alias = "tick")]
+        with_idle_interval(idle_interval: Some(Duration));
         /// Sets how many events per partition are read ahead of the handler. Default 300, as in the official client.
         with_prefetch(prefetch: usize);
         /// Sets the most events per partition that are [tracked](super::PartitionContext::track) and not finished,
@@ -193,6 +213,11 @@ impl ProcessorConfig {
         /// checkpoint back, while any number of later events is finished. See
         /// [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld).
         with_max_in_flight(max_in_flight: usize);
+        /// Sets the most bytes of events per partition that are tracked and not finished, without those that were
+        /// dropped. At the limit no more events are delivered, so one more batch may be in memory, and the events that
+        /// are [read ahead](Self::with_prefetch). Default 64 MiB, which is `max_in_flight` events of 64 KiB. The size of
+        /// an event is what the source [reports](crate::source::Positioned::byte_size): the body, for an event hub.
+        with_max_in_flight_bytes(max_in_flight_bytes: usize);
         /// Sets how often each owned partition is compared with the event hub, to determine the lag and to find a
         /// receiver that delivers nothing although there are events. The processor reopens such a receiver after two
         /// comparisons. Default 30 s, at one request to the event hub each.
@@ -242,6 +267,7 @@ impl ProcessorConfig {
             ("with_max_batch_size", self.max_batch_size),
             ("with_prefetch", self.prefetch),
             ("with_max_in_flight", self.max_in_flight),
+            ("with_max_in_flight_bytes", self.max_in_flight_bytes),
             (
                 "CheckpointPolicy::with_max_events",
                 self.checkpoint_policy.max_events.map_or(1, |events| events as usize),
@@ -256,6 +282,7 @@ impl ProcessorConfig {
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
             ("with_handler_timeout", self.handler_timeout),
             ("with_max_batch_wait", Some(self.max_batch_wait)),
+            ("with_idle_interval", self.idle_interval),
             ("with_lag_check_interval", self.lag_check_interval),
         ] {
             if let Some(long) = duration.filter(|duration| *duration > LONGEST) {
@@ -265,6 +292,7 @@ impl ProcessorConfig {
         for (setter, duration, remedy) in [
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval, "use `without_interval`"),
             ("with_handler_timeout", self.handler_timeout, "omit it for no limit"),
+            ("with_idle_interval", self.idle_interval, "omit it for no empty batches"),
             ("with_lag_check_interval", self.lag_check_interval, "use `without_lag_checks`"),
         ] {
             if duration == Some(Duration::ZERO) {

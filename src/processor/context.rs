@@ -164,21 +164,31 @@ impl PartitionContext {
     /// checkpoint back. An event that is neither tracked nor checkpointed does not advance the checkpoint by itself; a
     /// later one that is covers it.
     ///
-    /// While [`max_in_flight`](super::ProcessorConfig::max_in_flight) events are tracked and not finished, no more
-    /// events are delivered. Below this limit, any number of events after an open one may be delivered and finished;
+    /// While [`max_in_flight`](super::ProcessorConfig::max_in_flight) events, or
+    /// [`max_in_flight_bytes`](super::ProcessorConfig::max_in_flight_bytes), are tracked and not finished, no more events
+    /// are delivered. Below this limit, any number of events after an open one may be delivered and finished;
     /// they are redelivered if the partition restarts before the open one is finished. If the partition stops for
     /// another reason than a failure, tracked events may be finished within the drain timeout.
     #[must_use = "an event that is never finished holds the checkpoint back forever"]
     pub fn track(&self, event: &impl Positioned) -> TrackedEvent {
         let place = event.position().map(|position| (position.sequence_number, position.offset.into_boxed_str()));
+        let byte_size = event.byte_size();
         match &place {
             None => telemetry::event_without_position(&self.control.span, self.partition_id()),
-            Some((number, _)) if !self.checkpoints.track_event(*number) => {
+            Some((number, _)) if !self.checkpoints.track_event(*number, byte_size) => {
                 telemetry::event_tracked_late(&self.control.span, self.partition_id(), *number);
             }
             Some(_) => {}
         }
-        TrackedEvent { place, checkpoints: self.checkpoints.clone() }
+        TrackedEvent { place, byte_size, checkpoints: self.checkpoints.clone() }
+    }
+
+    /// Reports that the partition cannot be processed, for example by a task of the application that belongs to it. The
+    /// partition fails, as after an error of [`Handler::handle`](super::Handler::handle), and
+    /// [`OnFailure`](super::OnFailure) determines what follows. The handler first finishes the batch that it has. Of
+    /// several failures the first one counts. If the partition is already stopping, nothing else changes.
+    pub fn fail(&self, error: impl Into<HandlerError>) {
+        self.checkpoints.fail_start("the application", error.into());
     }
 
     /// Moves an event to the [dead letters](super::ProcessorBuilder::with_dead_letters), for a handler of batches that
@@ -354,6 +364,7 @@ impl PartitionContext {
 #[must_use = "an event that is never finished holds the checkpoint back forever"]
 pub struct TrackedEvent {
     place: Option<(i64, Box<str>)>,
+    byte_size: usize,
     checkpoints: CheckpointRequester,
 }
 
@@ -363,7 +374,7 @@ impl TrackedEvent {
     #[doc(alias = "dead_letter")]
     pub fn finish(mut self) {
         if let Some((number, offset)) = self.place.take() {
-            self.checkpoints.finish_token(number, &offset);
+            self.checkpoints.finish_token(number, &offset, self.byte_size);
         }
     }
 
@@ -384,7 +395,7 @@ impl TrackedEvent {
 impl Drop for TrackedEvent {
     fn drop(&mut self) {
         if let Some((number, _)) = &self.place {
-            self.checkpoints.abandon_token(*number);
+            self.checkpoints.abandon_token(*number, self.byte_size);
         }
     }
 }

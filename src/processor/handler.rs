@@ -38,7 +38,7 @@ pub trait Handler<E>: Send + Sync + 'static {
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Returns the position at which to start the partition, for an application that stores its position together with
-    /// its results. Default: `None`, which starts the partition after the checkpoint.
+    /// its results. Default: [`OwnPosition::NotKept`], which starts the partition after the checkpoint.
     ///
     /// Called at every start of the partition, before [`started`](Self::started). At that time the checkpoint has been
     /// taken over: a previous owner can no longer write it. A previous owner can still write to the storage of the
@@ -52,7 +52,7 @@ pub trait Handler<E>: Send + Sync + 'static {
     ///
     /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every
     /// start, skip events at each restart. Because the position of the application takes precedence, resetting the
-    /// checkpoint with a tool does not move the partition.
+    /// checkpoint with a tool does not move the partition. The checkpoint shows that, and operators refuse such a reset.
     ///
     /// The call may be dropped at any `await` if the partition is requested to stop, and
     /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
@@ -62,12 +62,9 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// Return an error if the position cannot be read. [`OnFailure`](super::OnFailure) determines what follows; by
     /// default the partition starts again after a wait.
     #[doc(alias = "seek")]
-    fn start_position(
-        &self,
-        start: PartitionStart,
-    ) -> impl Future<Output = Result<Option<StartPosition>, HandlerError>> + Send {
+    fn start_position(&self, start: PartitionStart) -> impl Future<Output = Result<OwnPosition, HandlerError>> + Send {
         let _ = start;
-        async { Ok(None) }
+        async { Ok(OwnPosition::NotKept) }
     }
 
     /// Prepares for the events of a partition. The first batch waits until this call returns. If the partition stops
@@ -124,6 +121,39 @@ pub trait Handler<E>: Send + Sync + 'static {
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {
         let _ = (context, reason);
         async {}
+    }
+}
+
+/// Whether the application keeps its own position of a partition: the result of [`Handler::start_position`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OwnPosition {
+    /// It keeps none: the partition starts after the checkpoint. The default.
+    #[default]
+    NotKept,
+    /// It keeps one, in the place of its results, and starts there. Without one for this partition yet, the partition
+    /// starts after the checkpoint.
+    Kept(Option<StartPosition>),
+}
+
+impl OwnPosition {
+    /// Returns a position that is kept: the start after this sequence number, if there is one yet.
+    #[must_use]
+    pub fn after(sequence_number: Option<i64>) -> Self {
+        Self::Kept(sequence_number.map(StartPosition::AfterSequenceNumber))
+    }
+
+    /// Returns whether the application keeps its own position.
+    pub(super) fn is_kept(&self) -> bool {
+        matches!(self, Self::Kept(_))
+    }
+
+    /// Returns where the application starts, if it has a position.
+    pub(super) fn start(&self) -> Option<&StartPosition> {
+        match self {
+            Self::Kept(start) => start.as_ref(),
+            Self::NotKept => None,
+        }
     }
 }
 

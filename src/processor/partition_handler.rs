@@ -6,11 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use super::context::PartitionContext;
 use super::dead_letters::UndecodableEvent;
-use super::handler::{Handler, PartitionStart};
+use super::handler::{Handler, OwnPosition, PartitionStart};
 use super::handler_errors::HandlerError;
 use super::shutdown::StopReason;
 use crate::model::PartitionId;
-use crate::source::StartPosition;
 use crate::util::lock;
 
 /// Processes the events of one partition, from one start to its stop, with state of its own. [`per_partition`] creates
@@ -31,10 +30,10 @@ pub trait PartitionHandler<E>: Send + 'static {
     ) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
     /// Returns the position at which to start, for an application that stores its position together with its results;
-    /// see [`Handler::start_position`]. Called once, before [`started`](Self::started). Default: `None`, which starts
-    /// the partition after the checkpoint.
-    fn start_position(&self) -> Option<StartPosition> {
-        None
+    /// see [`Handler::start_position`]. Called once, before [`started`](Self::started). Default:
+    /// [`OwnPosition::NotKept`], which starts the partition after the checkpoint.
+    fn start_position(&self) -> OwnPosition {
+        OwnPosition::NotKept
     }
 
     /// Prepares for the events; see [`Handler::started`]. Default: does nothing.
@@ -138,7 +137,7 @@ where
     F: Fn(PartitionStart) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Result<P, HandlerError>> + Send,
 {
-    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
         let partition = start.partition_id().clone();
         let handler = (self.create)(start).await?;
         let position = handler.start_position();

@@ -149,6 +149,21 @@ impl DeadLetterPolicy {
     }
 }
 
+/// What the processor does if [`Handler::start_position`](super::Handler::start_position) returns a position before the
+/// checkpoint, so that events are processed again. Each such start is logged at `warn` and counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnEarlierStart {
+    /// Start there. The default: the application changes its position to process events again.
+    #[default]
+    Accept,
+    /// Fail, as if the call had returned an error: [`OnFailure`] determines what follows. For an application that never
+    /// moves its position backward. An earlier position then means that an instance reads another database than the
+    /// others, or an old copy of it.
+    Fail,
+}
+
 /// What the processor does with an event that the source cannot decode.
 ///
 /// The official client cannot decode some events that other SDKs write and read, for example an event with a list among

@@ -28,10 +28,27 @@ pub trait Positioned {
         None
     }
 
+    /// Returns about how much memory the event takes, in bytes. The processor limits the sum over the events
+    /// [in flight](crate::processor::ProcessorConfig::with_max_in_flight_bytes). Default 0: unknown, and not limited.
+    fn byte_size(&self) -> usize {
+        0
+    }
+
     /// Returns the trace context that the producer sent with the event, for the
     /// [hook of spans](crate::processor::ProcessorBuilder::with_span_hook). Default: none.
     fn trace_context(&self) -> Option<TraceContext> {
         None
+    }
+}
+
+/// A position that is kept instead of its event, for example to checkpoint it later.
+impl Positioned for Position {
+    fn sequence_number(&self) -> Option<i64> {
+        Some(self.sequence_number)
+    }
+
+    fn offset(&self) -> Option<&str> {
+        Some(&self.offset)
     }
 }
 

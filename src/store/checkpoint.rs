@@ -156,6 +156,21 @@ impl GroupStore {
         self.rewrite_adopted(adoption, record).await
     }
 
+    /// Records in an adopted checkpoint whether the application keeps its own position of the partition, so that
+    /// operators see it. The rest of the record stays as it is. Writes nothing if the record shows that already, or if
+    /// there is no checkpoint. It is fenced like any checkpoint of the adoption.
+    ///
+    /// # Errors
+    ///
+    /// As for [`replace_checkpoint`](Self::replace_checkpoint).
+    pub async fn set_own_position(&self, adoption: &mut Adoption, own_position: bool) -> Result<()> {
+        if !adoption.record.has_position() || adoption.record.own_position == own_position {
+            return Ok(());
+        }
+        let record = CheckpointRecord { own_position, ..adoption.record.clone() };
+        self.rewrite_adopted(adoption, record).await
+    }
+
     /// Writes once, under the version of the adoption. The write is never repeated: after a write without a response,
     /// only a new adoption can find out what is recorded.
     async fn rewrite_adopted(&self, adoption: &mut Adoption, record: CheckpointRecord) -> Result<()> {

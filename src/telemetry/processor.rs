@@ -94,9 +94,9 @@ pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fm
 
 /// At `warn` if the position is before the checkpoint: events are processed again, for example because each instance has
 /// its own database. After a crash, the position of the application is usually after the checkpoint.
-pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, chosen: &Position) {
+pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, chosen: &Position, is_earlier: bool) {
     either!(
-        Some(chosen.sequence_number) < checkpoint, warn, info,
+        is_earlier, warn, info,
         target: PROCESSOR,
         partition_id = %partition,
         checkpoint,

@@ -1,7 +1,8 @@
-//! The seven rules of safety.
+//! The rules of safety.
 
 use std::collections::BTreeMap;
 
+use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, NameCase, ReleaseOutcome};
 use serde_json::{Value, json};
 
 use crate::fleet::Fleet;
@@ -71,6 +72,27 @@ async fn live_owners_are_displaced_only_on_request() {
     program.run(&["release", "-p", "1", "--live", "--execute"]).await.ended(0);
     fleet.owns_all("a").await;
     a.shut_down().await;
+}
+
+#[tokio::test]
+async fn positions_of_the_application_are_respected() {
+    let (fleet, program) = processed().await;
+    let store = fleet.observer(NameCase::Lower);
+    let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(0.into())).await else { panic!("not claimed") };
+    let AdoptOutcome::Adopted(mut adoption) = store.adopt(&0.into(), lease.epoch(), None).await.unwrap() else {
+        panic!("not adopted")
+    };
+    store.set_own_position(&mut adoption, true).await.unwrap();
+    assert!(matches!(store.release(&lease).await, ReleaseOutcome::Released));
+    let described = program.run(&["describe", "--no-hub", "-o", "wide"]).await.ended(0).stdout;
+    assert!(described.contains("the application keeps its own positions"), "{described}");
+    let run = program.run(&["reset", "--to-earliest", "--execute"]).await.ended(3);
+    assert!(run.stderr.contains("the application keeps its own position of partition 0"), "{}", run.stderr);
+    assert_eq!(checkpoints(&fleet).await, all_at(19));
+    program.run(&["reset", "-p", "1", "--to-sequence", "4", "--execute"]).await.ended(0);
+    let run = program.run(&["reset", "-p", "0", "--to-sequence", "4", "--own-positions", "--execute"]).await.ended(0);
+    assert!(run.stderr.contains("--own-positions"), "the undo needs it, too: {}", run.stderr);
+    assert_eq!(checkpoints(&fleet).await, all_at(4));
 }
 
 #[tokio::test]

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, PartitionContext, PartitionStart,
-    PartitionState, StopReason, handler_fn,
+    DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, OwnPosition, PartitionContext,
+    PartitionStart, PartitionState, StopReason, handler_fn,
 };
-use eventhubs_checkpoint::source::{Positioned, StartPosition};
+use eventhubs_checkpoint::source::Positioned;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
@@ -83,14 +83,14 @@ impl Picky {
 }
 
 impl Handler<MemoryEvent> for Picky {
-    async fn start_position(&self, _: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, _: PartitionStart) -> Result<OwnPosition, HandlerError> {
         let failing =
             self.failing_starts.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
         if failing.is_ok() {
             return Err("the position cannot be read".into());
         }
         let position = self.position.load(Ordering::Relaxed);
-        Ok((position >= 0).then_some(StartPosition::AfterSequenceNumber(position)))
+        Ok(OwnPosition::after((position >= 0).then_some(position)))
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -474,6 +474,21 @@ async fn a_stop_does_not_wait_for_a_retry() {
 }
 
 /// An event that has not ended by then is dropped, and `stopped` comes after that.
+/// The events of other keys go on, so neither the batches nor the limit of events in flight would show it.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_hangs_is_reported() {
+    let (world, script, instance) = start(&["slow hangs", "red 0"], by_key).await;
+    wait_for("the other key", || script.processed() == [1].into()).await;
+    assert_eq!(instance.status().state, PartitionState::Idle);
+    sleep(301 * SECOND).await;
+    world.hub.publish(0, "red 0");
+    wait_for("the other key", || script.processed() == [1, 2].into()).await;
+    let status = instance.status();
+    assert_eq!(status.state, PartitionState::HandlerStalled);
+    assert!(status.state_for > 300 * SECOND, "{status:?}");
+    instance.shut_down().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_event_that_hangs_does_not_keep_the_partition() {
     for way in both_ways() {

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, InvalidReason, OnInvalidCheckpoint, PartitionContext, PartitionStart, ProcessorConfig,
+    Handler, HandlerError, InvalidReason, OnInvalidCheckpoint, OwnPosition, PartitionContext, PartitionStart,
+    ProcessorConfig,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -210,8 +211,8 @@ struct StartsAt {
 }
 
 impl Handler<MemoryEvent> for StartsAt {
-    async fn start_position(&self, _: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
-        Ok(self.position.clone())
+    async fn start_position(&self, _: PartitionStart) -> Result<OwnPosition, HandlerError> {
+        Ok(OwnPosition::Kept(self.position.clone()))
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -12,6 +12,7 @@ mod delivery;
 mod each_event;
 mod failures;
 mod handoffs;
+mod idle;
 #[path = "../common/intercepted.rs"]
 mod intercepted;
 mod invalid_checkpoints;

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::{NotDone, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, OnInvalidCheckpoint, PartitionContext,
-    PartitionStart, PartitionState, StopReason,
+    DeadLetterPolicy, EventError, Handler, HandlerError, OnEarlierStart, OnFailure, OnInvalidCheckpoint, OwnPosition,
+    PartitionContext, PartitionStart, PartitionState, StopReason,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -18,6 +19,7 @@ use time::macros::datetime;
 use tokio::time::{sleep, timeout};
 
 use crate::captured::Captured;
+use crate::support::operator::{after, executed, operator, planned};
 use crate::support::sources::Counted;
 use crate::support::{HOUR, SECOND, publish_numbers, recorded_position, wait_for, wait_for_checkpoint};
 use crate::world::{Instance, World, random_faults};
@@ -99,9 +101,9 @@ struct Counter {
 }
 
 impl Handler<MemoryEvent> for Counter {
-    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
         assert_eq!(start.group().name(), "$Default");
-        Ok(self.database.begin(start.partition_id().as_str(), start.epoch()).map(StartPosition::AfterSequenceNumber))
+        Ok(OwnPosition::after(self.database.begin(start.partition_id().as_str(), start.epoch())))
     }
 
     async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
@@ -203,9 +205,12 @@ mod the_position_counts {
     struct FromEarliest(Counter);
 
     impl Handler<MemoryEvent> for FromEarliest {
-        async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
             assert!(start.checkpoint().is_none(), "the start of the configuration is not recorded first");
-            Ok(self.0.start_position(start).await?.or(Some(StartPosition::AfterSequenceNumber(-1))))
+            Ok(match self.0.start_position(start).await? {
+                OwnPosition::Kept(None) => OwnPosition::after(Some(-1)),
+                position => position,
+            })
         }
 
         async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
@@ -293,13 +298,13 @@ mod a_failure_to_choose {
     }
 
     impl Handler<MemoryEvent> for Failing {
-        async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
             let answer = std::mem::replace(&mut *self.answer.lock().unwrap(), Answer::Default);
             match answer {
                 Answer::Error => Err("the database is down".into()),
                 Answer::Panic => panic!("panicked on request"),
                 Answer::Hang => pending().await,
-                Answer::BeforeTime(time) => Ok(Some(StartPosition::EnqueuedAfter(time))),
+                Answer::BeforeTime(time) => Ok(OwnPosition::Kept(Some(StartPosition::EnqueuedAfter(time)))),
                 Answer::Default => self.counter.start_position(start).await,
             }
         }
@@ -424,6 +429,63 @@ async fn a_checkpoint_at_the_own_position_stays() {
     b.shut_down().await.unwrap();
 }
 
+/// The first start has no position yet, so only the type says that the application keeps one.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_shows_that_positions_are_kept() {
+    let is_shown = async |world: &World| {
+        world.store("reader").await.checkpoint_of(&0.into()).await.unwrap().unwrap().record.own_position
+    };
+    let world = published(10);
+    let counter = Counter { checkpoints: true, ..Counter::default() };
+    for _ in 0..2 {
+        let b = start(&world, &counter).await;
+        wait_for_checkpoint(&world, 9).await;
+        assert!(is_shown(&world).await);
+        b.shut_down().await.unwrap();
+    }
+    checkpointed(&world, 9).await;
+    assert!(!is_shown(&world).await, "an application that keeps no positions");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_of_a_kept_position_is_refused() {
+    let world = published(10);
+    let counter = Counter { checkpoints: true, ..Counter::default() };
+    let b = start(&world, &counter).await;
+    wait_for_checkpoint(&world, 9).await;
+    let operator = operator(&world).await;
+    let plan = planned(&world, &operator, &after(4)).await;
+    assert!(plan.changes[0].own_position);
+    let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
+    assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::OwnPosition)), "{outcomes:?}");
+    assert_eq!(world.checkpoint().await, Some(9));
+    let allowed = ResetOptions::default().with_allow_own_positions(true);
+    let outcomes = executed(&plan, &operator, &allowed).await;
+    assert!(matches!(outcomes["0"], ResetOutcome::Done), "{outcomes:?}");
+    wait_for_checkpoint(&world, 9).await;
+    assert_eq!(counter.database.counted(), 10, "the position of the application counts");
+    b.shut_down().await.unwrap();
+}
+
+/// The instance has a database of its own, which is older than the checkpoint.
+#[tokio::test(start_paused = true)]
+async fn an_earlier_start_is_refused_on_request() {
+    let mut world = published(10);
+    checkpointed(&world, 9).await;
+    let counter = Counter { database: Database::at(3), ..Counter::default() };
+    world.config = world.config.with_on_earlier_start(OnEarlierStart::Fail);
+    let b = start(&world, &counter).await;
+    let failed = b.wait_for_status("the failure", |status| status.last_error.is_some()).await;
+    let error = failed.last_error.unwrap().message;
+    assert!(error.contains("the position 3 that the application returned is before the checkpoint 9"), "{error}");
+    sleep(120 * SECOND).await;
+    assert_eq!((world.checkpoint().await, counter.database.counted()), (Some(9), 0));
+    counter.database.set_position("0", 9);
+    publish_numbers(&world.hub, 10..12);
+    counter.database.wait_until_counted(2).await;
+    b.shut_down().await.unwrap();
+}
+
 /// How the fenced write fails at a poison event.
 #[derive(Clone, Copy, Debug, Default)]
 enum Failure {
@@ -490,13 +552,13 @@ impl Effects {
 }
 
 impl Handler<MemoryEvent> for Effects {
-    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
         if self.dedupe {
-            return Ok(None);
+            return Ok(OwnPosition::NotKept);
         }
         let mut rows = self.rows.lock().unwrap();
         rows.epoch = rows.epoch.max(start.epoch());
-        Ok(rows.position.map(StartPosition::AfterSequenceNumber))
+        Ok(OwnPosition::after(rows.position))
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
@@ -595,7 +657,7 @@ mod with_dead_letters {
     }
 
     impl Handler<MemoryEvent> for Released {
-        async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+        async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
             self.effects.start_position(start).await
         }
 

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, PartitionHandler, PartitionStart, StopReason, per_partition,
+    Handler, HandlerError, OwnPosition, PartitionContext, PartitionHandler, PartitionStart, StopReason, per_partition,
 };
-use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;
 
@@ -64,8 +63,8 @@ struct Counting {
 }
 
 impl PartitionHandler<MemoryEvent> for Counting {
-    fn start_position(&self) -> Option<StartPosition> {
-        self.scene.position.map(StartPosition::AfterSequenceNumber)
+    fn start_position(&self) -> OwnPosition {
+        OwnPosition::after(self.scene.position)
     }
 
     async fn started(&mut self, _: &PartitionContext) -> Result<(), HandlerError> {

@@ -5,9 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, OnFailure, PartitionContext, PartitionStart, PartitionState, handler_fn,
+    Handler, HandlerError, OnFailure, OwnPosition, PartitionContext, PartitionStart, PartitionState, handler_fn,
 };
-use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
 
@@ -49,8 +48,8 @@ async fn a_restart_finishes_the_batch_and_repeats_nothing() {
 struct Positioned(Arc<AtomicI64>);
 
 impl Handler<MemoryEvent> for Positioned {
-    async fn start_position(&self, _: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
-        Ok(Some(StartPosition::AfterSequenceNumber(self.0.load(Ordering::Relaxed))))
+    async fn start_position(&self, _: PartitionStart) -> Result<OwnPosition, HandlerError> {
+        Ok(OwnPosition::after(Some(self.0.load(Ordering::Relaxed))))
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -20,6 +20,11 @@ impl Positioned for ReceivedEventData {
         self.enqueued_time().map(OffsetDateTime::from)
     }
 
+    /// The size of the body. Properties are not counted.
+    fn byte_size(&self) -> usize {
+        self.event_data().body().map_or(0, <[u8]>::len)
+    }
+
     fn trace_context(&self) -> Option<TraceContext> {
         trace_context(self)
     }

@@ -3,6 +3,7 @@
 //! A token is one [`TrackedEvent`](crate::processor::TrackedEvent). Only the greatest position counts, and the
 //! [`Tracker`] determines which position may be written.
 
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,6 +23,8 @@ use crate::util::lock;
 #[derive(Debug)]
 pub(crate) struct CheckpointState {
     pending: Mutex<PendingCheckpoint>,
+    /// The size of the events whose tokens exist.
+    pub(super) bytes_in_flight: AtomicUsize,
     /// Wakes the writing task if it has something new to write, or enough for a write.
     pub(super) advanced: Notify,
     /// Changes when a token is finished, dropped or failed.
@@ -53,6 +56,7 @@ impl CheckpointState {
     pub(super) fn new(written: Option<i64>, max_events: Option<u32>, start: Start) -> Self {
         Self {
             pending: Mutex::new(PendingCheckpoint::new(written)),
+            bytes_in_flight: AtomicUsize::new(0),
             advanced: Notify::new(),
             finished: watch::Sender::default(),
             failed: watch::Sender::default(),

@@ -1,6 +1,7 @@
 //! The requests for checkpoints of one partition, which are many and cheap: a task writes few of them.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use time::OffsetDateTime;
 use tokio::sync::{mpsc, oneshot};
@@ -9,7 +10,7 @@ use tokio::time::Instant;
 use super::pending::{CheckpointState, CheckpointView};
 use super::tracker::Tracker;
 use crate::error::{Error, ErrorKind, Result};
-use crate::processor::handler_errors::{EventError, handler_error};
+use crate::processor::handler_errors::{EventError, HandlerError, handler_error};
 use crate::source::TraceContext;
 use crate::telemetry;
 
@@ -49,19 +50,23 @@ impl CheckpointRequester {
         self.shared.advance_position(Tracker::end_batch);
     }
 
-    /// Returns whether the checkpoint waits for the event: false if it has passed the event already.
-    pub(crate) fn track_event(&self, sequence_number: i64) -> bool {
+    /// Records a token of an event of this size. Returns whether the checkpoint waits for the event: false if it has
+    /// passed the event already.
+    pub(crate) fn track_event(&self, sequence_number: i64, byte_size: usize) -> bool {
+        self.shared.bytes_in_flight.fetch_add(byte_size, Ordering::Relaxed);
         self.shared.with_pending(|pending| pending.tracker.track_event(sequence_number))
     }
 
-    pub(crate) fn finish_token(&self, sequence_number: i64, offset: &str) {
+    pub(crate) fn finish_token(&self, sequence_number: i64, offset: &str, byte_size: usize) {
+        self.shared.bytes_in_flight.fetch_sub(byte_size, Ordering::Relaxed);
         self.shared.advance_position(|tracker| tracker.finish_token(sequence_number, offset));
         self.shared.finished.send_replace(());
     }
 
     /// Records a token that was dropped unfinished. Reports it, unless the partition is stopping: the application may
     /// then give up work.
-    pub(crate) fn abandon_token(&self, sequence_number: i64) {
+    pub(crate) fn abandon_token(&self, sequence_number: i64, byte_size: usize) {
+        self.shared.bytes_in_flight.fetch_sub(byte_size, Ordering::Relaxed);
         let start = &self.shared.start;
         let is_running = !start.is_stopping();
         let reported = self.shared.with_pending(|pending| {
@@ -85,7 +90,12 @@ impl CheckpointRequester {
             self.shared.with_pending(|pending| pending.dropped.add_token(None));
             self.shared.finished.send_replace(());
         }
-        let error = handler_error("a tracked event", error.into());
+        self.fail_start("a tracked event", error.into());
+    }
+
+    /// Lets this start of the partition fail. The first error counts.
+    pub(crate) fn fail_start(&self, what: &'static str, error: HandlerError) {
+        let error = handler_error(what, error);
         self.shared.failed.send_if_modified(|failed| failed.is_none() && failed.replace(Arc::new(error)).is_none());
     }
 
@@ -138,6 +148,11 @@ impl CheckpointRequester {
     /// Returns how many tokens are not finished.
     pub(crate) fn in_flight(&self) -> usize {
         self.shared.with_pending(|pending| pending.tracker.in_flight())
+    }
+
+    /// Returns the size of the events whose tokens exist.
+    pub(crate) fn bytes_in_flight(&self) -> usize {
+        self.shared.bytes_in_flight.load(Ordering::Relaxed)
     }
 
     /// Returns how many tokens may still be finished: neither dropped nor failed.
@@ -233,8 +248,8 @@ mod tests {
         let other = writer.clone();
         let dropping = thread::spawn(move || {
             for number in 0..100_000 {
-                other.track_event(number);
-                other.abandon_token(number);
+                other.track_event(number, 0);
+                other.abandon_token(number, 0);
             }
         });
         while !dropping.is_finished() {

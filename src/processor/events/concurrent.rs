@@ -42,6 +42,7 @@ enum Ended<E> {
     /// The event of this key is finished.
     Finished {
         key: Option<u64>,
+        attempt: u64,
     },
     RetryIn(Duration, Queued<OpenEvent<E>>),
     /// The partition fails.
@@ -82,6 +83,10 @@ impl<E: Send + Sync> CountEvents for OpenEvents<E> {
     fn count_events(&self) -> EventCounts {
         lock(&self.queue).count_events()
     }
+
+    fn longest_attempt(&self) -> Option<Duration> {
+        lock(&self.queue).oldest_attempt().map(|began| began.elapsed())
+    }
 }
 
 impl<E> fmt::Debug for OpenEvents<E> {
@@ -112,11 +117,13 @@ impl<E: Positioned> OpenEvents<E> {
     fn record_end(&self, ended: Result<Ended<E>, JoinError>) {
         let mut queue = lock(&self.queue);
         let dropped = match ended {
-            Ok(Ended::Finished { key }) => {
+            Ok(Ended::Finished { key, attempt }) => {
+                queue.end_attempt(attempt);
                 queue.finish_event(key);
                 Vec::new()
             }
             Ok(Ended::RetryIn(wait, failed)) if !queue.is_draining() => {
+                queue.end_attempt(failed.attempt);
                 queue.retry_at(Instant::now() + wait, failed);
                 Vec::new()
             }
@@ -203,7 +210,7 @@ where
             if let Some(token) = queued.item.token.take() {
                 token.finish();
             }
-            Ended::Finished { key: queued.key }
+            Ended::Finished { key: queued.key, attempt: queued.attempt }
         }
         Attempted::Failed(error) => {
             if let Some(token) = queued.item.token.take() {

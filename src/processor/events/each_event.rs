@@ -15,10 +15,10 @@ use crate::error::Error;
 use crate::model::PartitionId;
 use crate::processor::context::PartitionContext;
 use crate::processor::dead_letters::UndecodableEvent;
-use crate::processor::handler::{Handler, PartitionStart};
+use crate::processor::handler::{Handler, OwnPosition, PartitionStart};
 use crate::processor::handler_errors::{EventError, HandlerError, NotBegun};
 use crate::processor::shutdown::StopReason;
-use crate::source::{Positioned, StartPosition};
+use crate::source::Positioned;
 use crate::util::lock;
 
 /// How often a partition that processes its events in order reports that it is not stalled.
@@ -192,10 +192,7 @@ where
         Ok(())
     }
 
-    fn start_position(
-        &self,
-        start: PartitionStart,
-    ) -> impl Future<Output = Result<Option<StartPosition>, HandlerError>> + Send {
+    fn start_position(&self, start: PartitionStart) -> impl Future<Output = Result<OwnPosition, HandlerError>> + Send {
         self.work.handler.start_position(start)
     }
 

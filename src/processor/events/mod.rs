@@ -29,12 +29,11 @@ pub use self::each_event::{EachEvent, each_event};
 pub use self::retries::RetryPolicy;
 use super::context::PartitionContext;
 use super::dead_letters::UndecodableEvent;
-use super::handler::PartitionStart;
+use super::handler::{OwnPosition, PartitionStart};
 use super::handler_errors::HandlerError;
 use super::shutdown::StopReason;
 use crate::error::Error;
 use crate::model::PartitionId;
-use crate::source::StartPosition;
 
 /// Processes single events. [`each_event`] turns it into a [`Handler`](super::Handler) for a
 /// [`Processor`](super::Processor), with settings for concurrency, order, retries and dead letters.
@@ -72,12 +71,9 @@ pub trait EventHandler<E>: Send + Sync + 'static {
     /// # Errors
     ///
     /// As for [`Handler::start_position`](super::Handler::start_position).
-    fn start_position(
-        &self,
-        start: PartitionStart,
-    ) -> impl Future<Output = Result<Option<StartPosition>, HandlerError>> + Send {
+    fn start_position(&self, start: PartitionStart) -> impl Future<Output = Result<OwnPosition, HandlerError>> + Send {
         let _ = start;
-        async { Ok(None) }
+        async { Ok(OwnPosition::NotKept) }
     }
 
     /// Prepares for the events of a partition; see [`Handler::started`](super::Handler::started).

@@ -14,6 +14,8 @@ pub(super) struct Queued<T> {
     /// Events with the same key are processed one after the other. `None`: the event waits for no other one.
     pub(super) key: Option<u64>,
     pub(super) item: T,
+    /// The number of its current attempt among all attempts of the queue.
+    pub(super) attempt: u64,
 }
 
 /// The events that were delivered and are not finished.
@@ -27,6 +29,9 @@ pub(super) struct Queued<T> {
 pub(super) struct EventQueue<T> {
     places: usize,
     running: usize,
+    /// When each attempt that runs began.
+    began: BTreeMap<u64, Instant>,
+    attempts: u64,
     ready: VecDeque<Queued<T>>,
     /// The busy keys, with the events that wait behind the current one.
     busy: HashMap<u64, VecDeque<T>>,
@@ -44,6 +49,8 @@ impl<T> EventQueue<T> {
         Self {
             places,
             running: 0,
+            began: BTreeMap::new(),
+            attempts: 0,
             ready: VecDeque::new(),
             busy: HashMap::new(),
             retries: BTreeMap::new(),
@@ -62,7 +69,7 @@ impl<T> EventQueue<T> {
             waiting.push_back(item);
         } else {
             self.busy.extend(key.map(|key| (key, VecDeque::new())));
-            self.ready.push_back(Queued { key, item });
+            self.ready.push_back(Queued { key, item, attempt: 0 });
         }
         None
     }
@@ -76,9 +83,22 @@ impl<T> EventQueue<T> {
         }
         let due = self.retries.first_entry().filter(|first| first.key().0 <= now);
         self.retried_last = due.is_some() && (!self.retried_last || self.ready.is_empty());
-        let next = if self.retried_last { due.map(OccupiedEntry::remove) } else { self.ready.pop_front() };
-        self.running += usize::from(next.is_some());
-        next
+        let mut next = if self.retried_last { due.map(OccupiedEntry::remove) } else { self.ready.pop_front() }?;
+        self.running += 1;
+        self.attempts += 1;
+        next.attempt = self.attempts;
+        self.began.insert(next.attempt, now);
+        Some(next)
+    }
+
+    /// Records that an attempt is over, whatever its outcome.
+    pub(super) fn end_attempt(&mut self, attempt: u64) {
+        self.began.remove(&attempt);
+    }
+
+    /// Returns when the oldest attempt began that still runs.
+    pub(super) fn oldest_attempt(&self) -> Option<Instant> {
+        self.began.first_key_value().map(|(_, began)| *began)
     }
 
     /// Records that the running event of this key is finished: the next one of the key may begin.
@@ -86,7 +106,7 @@ impl<T> EventQueue<T> {
         self.running -= 1;
         let Some(key) = key else { return };
         match self.busy.get_mut(&key).and_then(VecDeque::pop_front) {
-            Some(item) => self.ready.push_back(Queued { key: Some(key), item }),
+            Some(item) => self.ready.push_back(Queued { key: Some(key), item, attempt: 0 }),
             None => {
                 self.busy.remove(&key);
             }

@@ -74,7 +74,8 @@ pub enum HealthIssue {
     /// The application's runtime has not run for more than 10 s: all its workers are blocked. This instance claims no
     /// partition meanwhile.
     RuntimeStalled,
-    /// A call of the handler has taken longer than [`stall_timeout`](crate::processor::BalancerConfig::stall_timeout).
+    /// A call of the handler, or an attempt at a [single event](crate::processor::each_event), has taken longer than
+    /// [`stall_timeout`](crate::processor::BalancerConfig::stall_timeout).
     HandlerStalled {
         /// The partition.
         partition: PartitionId,
@@ -82,8 +83,9 @@ pub enum HealthIssue {
         #[serde(serialize_with = "crate::util::serialize_seconds")]
         stalled_for: Duration,
     },
-    /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished
-    /// for longer than `stall_timeout`.
+    /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events, or
+    /// [`max_in_flight_bytes`](crate::processor::ProcessorConfig::max_in_flight_bytes), are in flight, and none was
+    /// finished for longer than `stall_timeout`.
     InFlightFull {
         /// The partition.
         partition: PartitionId,

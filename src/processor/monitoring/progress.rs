@@ -66,6 +66,9 @@ struct ProgressState {
 /// Events that are processed one by one.
 pub(crate) trait CountEvents: fmt::Debug + Send + Sync {
     fn count_events(&self) -> EventCounts;
+
+    /// Returns how long the oldest attempt has taken that still runs.
+    fn longest_attempt(&self) -> Option<Duration>;
 }
 
 impl ProgressState {
@@ -326,11 +329,11 @@ impl PartitionProgress {
         lag_checks_due: Duration,
     ) -> ObservedPartition {
         let state = self.lock_state();
-        let stalled_for = liveness
-            .batch_since(partition)
-            .filter(|_| state.phase == PartitionPhase::Handling)
-            .map(|since| since.elapsed())
-            .filter(|age| liveness.is_too_long(*age));
+        let call = liveness.batch_since(partition).filter(|_| state.phase == PartitionPhase::Handling);
+        let is_open = matches!(state.phase, PartitionPhase::Idle | PartitionPhase::Handling | PartitionPhase::Full);
+        let attempt = state.events.as_ref().filter(|_| is_open).and_then(|events| events.longest_attempt());
+        let stalled_for =
+            call.map(|since| since.elapsed()).max(attempt).filter(|longest| liveness.is_too_long(*longest));
         let state_for = stalled_for.unwrap_or_else(|| state.since.elapsed());
         let view = state.view_checkpoints();
         let properties = state.properties.as_ref().map(|(properties, _)| properties);
@@ -363,12 +366,14 @@ impl PartitionProgress {
 
 fn state_of(phase: PartitionPhase, link_stalled: bool, stalled: bool, for_long: bool) -> PartitionState {
     match phase {
+        PartitionPhase::Handling | PartitionPhase::Idle | PartitionPhase::Full if stalled => {
+            PartitionState::HandlerStalled
+        }
         PartitionPhase::Adopting => PartitionState::Adopting,
         PartitionPhase::Starting => PartitionState::Starting,
         PartitionPhase::Opening => PartitionState::Opening,
         PartitionPhase::Idle if link_stalled => PartitionState::LinkStalled,
         PartitionPhase::Idle => PartitionState::Idle,
-        PartitionPhase::Handling if stalled => PartitionState::HandlerStalled,
         PartitionPhase::Full if for_long => PartitionState::InFlightFull,
         PartitionPhase::Handling | PartitionPhase::Full => PartitionState::Handling,
         PartitionPhase::Paused => PartitionState::Paused,

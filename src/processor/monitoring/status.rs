@@ -26,7 +26,8 @@ pub enum PartitionState {
     LinkStalled,
     /// The handler has a batch, or is asked about an event that cannot be decoded.
     Handling,
-    /// A call of the handler has taken longer than [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
+    /// A call of the handler, or an attempt at a [single event](crate::processor::each_event), has taken longer than
+    /// [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
     HandlerStalled,
     /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished
     /// for longer than `stall_timeout`.

@@ -17,11 +17,11 @@ use super::task::{PartitionSession, PartitionTask};
 use crate::error::{Error, cause_of};
 use crate::model::CheckpointRecord;
 use crate::processor::checkpoints::requests::CheckpointRequester;
-use crate::processor::handler::{Handler, PartitionStart};
+use crate::processor::handler::{Handler, OwnPosition, PartitionStart};
 use crate::processor::handler_errors::{HANDLER, HandlerError, NotBegun, panic_error, timeout_error};
 use crate::processor::shared::SharedResources;
 use crate::processor::shutdown::{StopReason, stop_limit, stopping_time};
-use crate::source::{CLOSE_LIMIT, EventSource, Positioned, StartPosition};
+use crate::source::{CLOSE_LIMIT, EventSource, Positioned};
 use crate::telemetry::{self, span_failed};
 
 /// What is recorded of a batch that the handler accepts.
@@ -34,10 +34,7 @@ struct AcceptedBatch {
 
 impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Calls `start_position`. The call counts as a batch: if it takes too long, the partition is stalled.
-    pub(super) async fn call_start_position(
-        &self,
-        checkpoint: CheckpointRecord,
-    ) -> Result<Option<StartPosition>, StepOutcome> {
+    pub(super) async fn call_start_position(&self, checkpoint: CheckpointRecord) -> Result<OwnPosition, StepOutcome> {
         let start = PartitionStart {
             partition: self.control.partition.clone(),
             group: Arc::clone(&self.shared.group),
@@ -49,7 +46,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let chosen = self.control.call_limit.run_call("`start_position`", choosing).await;
         chosen
             .and_then(|chosen| {
-                if let Some(start) = &chosen {
+                if let Some(start) = chosen.start() {
                     start.check_time("the result of `start_position`")?;
                 }
                 Ok(chosen)
@@ -165,7 +162,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         StepOutcome::HandlerFailed(record_failed_call(span, failure))
     }
 
+    /// Records that the handler accepted a batch. An empty one shows nothing.
     fn record_handled(&self, accepted: &AcceptedBatch, session: &PartitionSession<S::Event>) {
+        if accepted.events == 0 {
+            return;
+        }
         session.checkpoints.end_batch();
         self.control.progress.record_handled(accepted.last, accepted.enqueued_at.map(|time| self.age_of(time)));
         self.control.metrics.count_handled(accepted.events);

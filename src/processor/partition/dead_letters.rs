@@ -19,7 +19,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         context: PartitionContext,
     ) -> Result<(), HandlerError> {
         let handler = &self.shared.handler;
-        let Some(dead_letters) = &self.shared.dead_letters else { return handler.handle(events, context).await };
+        let Some(dead_letters) = self.shared.dead_letters.as_ref().filter(|_| !events.is_empty()) else {
+            return handler.handle(events, context).await;
+        };
         pass_over_moved_events(&mut events, &context);
         let failing = self.control.failures.current_failure().filter(|failing| failing.is_due(&dead_letters.policy));
         let Some((index, failing)) = failing.and_then(|failing| Some((failing.find_event(&events)?, failing))) else {

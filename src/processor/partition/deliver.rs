@@ -1,7 +1,8 @@
 //! Passes the new events of a link to the handler, batch by batch.
 
 use tokio::task::consume_budget;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
+use tracing::Span;
 
 use super::continuity::{Continuity, Gap};
 use super::control::Control;
@@ -10,8 +11,10 @@ use super::restart_backoff::RestartBackoff;
 use super::stall_detector::LinkState;
 use super::takeover::RECHECK_WAITS;
 use super::task::{PartitionSession, PartitionTask};
+use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::checkpoints::requests::CheckpointRequester;
+use crate::processor::config::ProcessorConfig;
 use crate::processor::handler::Handler;
 use crate::processor::monitoring::progress::PartitionPhase;
 use crate::source::batch::BatchLimits;
@@ -68,7 +71,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         outcome
     }
 
-    /// Waits for new events, at least one, unless the link or the partition ends before.
+    /// Waits for new events, unless the link or the partition ends before. The batch is empty if no events have come for
+    /// the idle interval.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,
@@ -105,6 +109,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         checkpoints: &CheckpointRequester,
         continuity: &mut Continuity,
     ) -> Result<Option<Vec<S::Event>>> {
+        let idle_at = self.shared.config.idle_interval.map(|interval| Instant::now() + interval);
         loop {
             continuity.check_restart()?;
             self.read_ahead_until_open(receiver, checkpoints).await;
@@ -140,6 +145,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         Err(error) => receiver.fail_after_gathered(error),
                     }
                 }
+                () = wait_until(idle_at) => return Ok(Some(Vec::new())),
             }
         }
     }
@@ -204,16 +210,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Waits until the partition is not paused and fewer than the maximum of events are in flight.
+    /// Waits until the partition is not paused, and there is room for events in flight.
     async fn wait_until_open(&self, checkpoints: &CheckpointRequester) {
-        let most = self.shared.config.max_in_flight;
+        let ProcessorConfig { max_in_flight, max_in_flight_bytes, .. } = self.shared.config;
+        let has_room = |checkpoints: &CheckpointRequester| {
+            checkpoints.in_flight() < max_in_flight && checkpoints.bytes_in_flight() < max_in_flight_bytes
+        };
         while self.control.is_paused() {
             self.control.progress.enter_phase(PartitionPhase::Paused);
             self.control.wait_for_pause(false).await;
         }
-        if checkpoints.in_flight() >= most {
+        if !has_room(checkpoints) {
             self.control.progress.enter_phase(PartitionPhase::Full);
-            checkpoints.wait_for_tokens(|checkpoints| checkpoints.in_flight() < most).await;
+            checkpoints.wait_for_tokens(has_room).await;
         }
         self.control.progress.enter_phase(PartitionPhase::Idle);
     }
@@ -226,7 +235,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Calls the handler with a batch, and records what it has processed.
+    /// Calls the handler with a batch, and records what it has processed. An empty batch shows nothing.
     async fn deliver_batch(
         &self,
         batch: Vec<S::Event>,
@@ -235,6 +244,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         backoff: &mut RestartBackoff,
     ) -> StepOutcome {
         let Control { progress, failures, metrics, .. } = &*self.control;
+        if batch.is_empty() {
+            progress.record_batch(None, None);
+            failures.record_call(None);
+            return self.call_handler_reading(batch, receiver, session, &Span::none()).await;
+        }
         let first = batch.first().and_then(S::Event::sequence_number);
         let last = batch.last().and_then(S::Event::sequence_number);
         let age = batch.first().and_then(S::Event::enqueued_at).map(|time| self.age_of(time));
@@ -246,11 +260,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let (span, contexts) = self.shared.spans.batch_span(&self.control.partition, &batch);
         session.checkpoints.begin_batch(batch.iter().filter_map(S::Event::sequence_number), contexts);
         let timer = metrics.time_handler();
-        let outcome = tokio::select! {
-            biased;
-            outcome = self.call_handler(batch, session, &span) => outcome,
-            never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
-        };
+        let outcome = self.call_handler_reading(batch, receiver, session, &span).await;
         timer.end();
         if let StepOutcome::Done = outcome {
             // Tokens may fail again, so only events that are not open count.
@@ -264,5 +274,20 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
         }
         outcome
+    }
+
+    /// Calls the handler, and reads ahead meanwhile.
+    async fn call_handler_reading(
+        &self,
+        batch: Vec<S::Event>,
+        receiver: &mut EventReceiver<S::Event>,
+        session: &mut PartitionSession<S::Event>,
+        span: &Span,
+    ) -> StepOutcome {
+        tokio::select! {
+            biased;
+            outcome = self.call_handler(batch, session, span) => outcome,
+            never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
+        }
     }
 }

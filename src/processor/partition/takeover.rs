@@ -1,5 +1,6 @@
 //! Takes over the checkpoint, and determines where to start.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use time::OffsetDateTime;
@@ -11,6 +12,7 @@ use super::task::{PartitionSession, PartitionTask, SessionStart};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::handler::Handler;
+use crate::processor::policies::OnEarlierStart;
 use crate::processor::shared::{SharedResources, recreation_error};
 use crate::processor::start::discovery::{read_hub, record_new_starts_before};
 use crate::processor::start::invalid::{
@@ -91,21 +93,33 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     async fn take_over(&self, facts: StartFacts<'_>) -> Result<SessionStart, TakeoverFailure> {
-        let SharedResources { initial_partitions, config, .. } = &*self.shared;
         let mut adoption = self.adopt_checkpoint(facts.hub_created_at, None).await?;
         if let Some(pause) = self.check_pause(&mut adoption).await? {
             return Err(StepOutcome::Paused(pause).into());
         }
-        let chosen = self.call_start_position(adoption.record().clone()).await?;
+        let own = self.call_start_position(adoption.record().clone()).await?;
+        let mut start = self.find_start(adoption, own.start(), facts).await?;
+        self.shared.store.set_own_position(&mut start.adoption, own.is_kept()).await?;
+        Ok(start)
+    }
+
+    /// Determines where to start, and records it. `chosen` is the position of the application, if it has one.
+    async fn find_start(
+        &self,
+        mut adoption: Adoption,
+        chosen: Option<&StartPosition>,
+        facts: StartFacts<'_>,
+    ) -> Result<SessionStart, TakeoverFailure> {
+        let SharedResources { initial_partitions, config, .. } = &*self.shared;
         let mut properties = match self.read_properties().await {
-            Err(error) if is_busy(&error) && can_wait(&adoption, chosen.as_ref(), facts) => {
+            Err(error) if is_busy(&error) && can_wait(&adoption, chosen, facts) => {
                 telemetry::start_not_validated(&self.control.partition, &error);
                 let unvalidated = Unvalidated::new(adoption.record().clone());
                 return Ok(SessionStart { unvalidated, ..start_after_record(adoption, &config.start_position) });
             }
             properties => properties?,
         };
-        if let Some(start) = chosen.as_ref().filter(|start| !is_at(adoption.record(), start)) {
+        if let Some(start) = chosen.filter(|start| !is_at(adoption.record(), start)) {
             return self.start_as_chosen(adoption, start, facts, properties).await;
         }
         if !adoption.record().has_position() {
@@ -157,9 +171,17 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Some(position) = self.position_chosen(start, facts, &properties).await? else {
             return self.start_elsewhere(adoption, chosen, facts, properties, InvalidReason::Rejected).await;
         };
-        let checkpoint = adoption.record().sequence_number;
-        if checkpoint != Some(position.sequence_number) {
-            telemetry::start_chosen(&self.control.partition, checkpoint, &position);
+        let record = adoption.record();
+        let is_earlier = !record.initial && record.sequence_number > Some(position.sequence_number);
+        if record.sequence_number != Some(position.sequence_number) {
+            telemetry::start_chosen(&self.control.partition, record.sequence_number, &position, is_earlier);
+        }
+        if is_earlier {
+            self.control.metrics.count_start_before_checkpoint();
+            if self.shared.config.on_earlier_start == OnEarlierStart::Fail {
+                let error = earlier_start_error(record, &position);
+                return Err(StepOutcome::HandlerFailed(Arc::new(error)).into());
+            }
         }
         self.start_at(adoption, position).await
     }
@@ -302,6 +324,18 @@ fn start_after_record(adoption: Adoption, otherwise: &StartPosition) -> SessionS
         elsewhere: None,
         unvalidated: Unvalidated::default(),
     }
+}
+
+fn earlier_start_error(record: &CheckpointRecord, position: &Position) -> Error {
+    Error::new(
+        ErrorKind::InvalidPosition,
+        format!(
+            "the position {} that the application returned is before the checkpoint {}, so events would be processed \
+             again; make all instances read one database, or reset the checkpoint to the position if that is intended",
+            position.sequence_number,
+            record.sequence_number.unwrap_or_default(),
+        ),
+    )
 }
 
 /// Returns whether the event hub rejects requests because there are too many.

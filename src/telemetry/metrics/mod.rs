@@ -19,6 +19,7 @@
 //! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoint writes: `written`, `superseded` by a later checkpoint, `failed` and pending, or `fenced` because the partition has another owner. |
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | Time that a checkpoint write took, whatever the outcome. |
 //! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `recreated`, `beyond_end`, `rejected`. |
+//! | `eventhubs_checkpoint_starts_before_checkpoint_total` | counter | count | `partition` | Starts at a position of the application that is before the checkpoint, so that events are processed again. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
 //! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check, also of partitions that no instance owns. |
 //! | `eventhubs_checkpoint_seconds_behind` | gauge | seconds | `partition` | Time by which processing lags behind the event hub. 0 if no event waits. |
@@ -84,7 +85,7 @@ use names::{
     BATCHES_HANDLED, CHECKPOINT_WRITE_DURATION, CHECKPOINT_WRITES, CLAIMS, CYCLE_DURATION, CYCLE_FAILURES,
     DEAD_LETTERS, DECLARED_DEAD, EVENTS_HANDLED, HANDLER_DURATION, HANDLER_FAILURES, HANDOFF_REQUESTS,
     INCOMPLETE_HANDOFFS, INVALID_CHECKPOINTS, LINK_FAILURES, OLDEST_LEASE_AGE, OWNERSHIP_LOSSES, PARTITIONS_OWNED,
-    RELEASES, REPEATED_EVENTS, STALLED_LINKS, STORAGE_REQUESTS, UNDECODABLE_EVENTS,
+    RELEASES, REPEATED_EVENTS, STALLED_LINKS, STARTS_BEFORE_CHECKPOINT, STORAGE_REQUESTS, UNDECODABLE_EVENTS,
 };
 #[cfg(feature = "metrics")]
 use names::{
@@ -290,6 +291,10 @@ impl PartitionMetrics {
 
     pub(crate) fn count_invalid_checkpoint(&self, reason: &'static str) {
         self.partition_counter_with(&INVALID_CHECKPOINTS, ("reason", reason)).increment(1);
+    }
+
+    pub(crate) fn count_start_before_checkpoint(&self) {
+        self.partition_counter(&STARTS_BEFORE_CHECKPOINT).increment(1);
     }
 
     fn partition_counter(&self, metric: &Metric) -> Counter {

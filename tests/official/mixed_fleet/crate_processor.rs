@@ -3,9 +3,9 @@
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, PartitionStart, Processor, ShutdownReport,
+    Handler, HandlerError, OwnPosition, PartitionContext, PartitionStart, Processor, ShutdownReport,
 };
-use eventhubs_checkpoint::source::{EventSource, Positioned, StartPosition};
+use eventhubs_checkpoint::source::{EventSource, Positioned};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -20,10 +20,10 @@ pub struct Recorder {
 }
 
 impl Handler<ReceivedEventData> for Recorder {
-    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
         let checkpoint = start.checkpoint().and_then(|checkpoint| checkpoint.sequence_number);
         self.processed.start(&self.owner, start.partition_id().as_str(), None, checkpoint);
-        Ok(None)
+        Ok(OwnPosition::NotKept)
     }
 
     async fn handle(&self, events: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {

@@ -53,7 +53,7 @@ impl MigrateArgs {
     /// Returns what is permitted in the group that is written.
     pub fn permission(&self) -> Permission {
         let Self { execute, live, force, settle, .. } = *self;
-        Permission { execute, live, force: live && force, settle, backup: self.backup.clone() }
+        Permission { execute, live, force: live && force, own_positions: false, settle, backup: self.backup.clone() }
     }
 }
 

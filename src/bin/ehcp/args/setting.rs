@@ -61,6 +61,9 @@ pub struct Permission {
     /// Takes partitions also in a group with live owners of other SDKs, which may undo it.
     #[arg(long, requires = "live")]
     pub force: bool,
+    /// Sets checkpoints also where the application keeps its own positions, which take precedence.
+    #[arg(long)]
+    pub own_positions: bool,
     /// How long to hold each partition with --force, so that owners of other SDKs detect that they lost it.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "60s", value_name = "DURATION")]
     pub settle: Duration,

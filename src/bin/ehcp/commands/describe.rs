@@ -25,6 +25,7 @@ const PARTITIONS: &[Column] = &[
     Column::text("LAG-STATE").wide(),
     Column::text("UPDATED"),
     Column::text("PAUSED").wide(),
+    Column::text("POSITIONS").wide(),
 ];
 
 const MEMBERS: &[Column] = &[
@@ -63,14 +64,20 @@ pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
 
 fn format_headline(group: &GroupDescription) -> String {
     let summary = &group.group;
+    let keeps_positions = group
+        .partitions
+        .iter()
+        .filter_map(|partition| partition.checkpoint.as_ref())
+        .any(|checkpoint| checkpoint.own_position);
     format!(
-        "{}  {}, {}, {}, {} without an owner, lag {}",
+        "{}  {}, {}, {}, {} without an owner, lag {}{}",
         group_name(group),
         summary.state,
         format_count(summary.members, "owner"),
         format_count(group.partitions.len(), "partition"),
         summary.unowned,
         summary.lag,
+        if keeps_positions { ", the application keeps its own positions" } else { "" },
     )
 }
 
@@ -110,6 +117,7 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
             lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
             or_empty(checkpoint.map(|checkpoint| output.format_ago(group.taken_at, checkpoint.updated))),
             or_empty(pause.map(format_pause)),
+            or_empty(checkpoint.filter(|checkpoint| checkpoint.own_position).map(|_| "application")),
         ];
         table.add_row_in_tone(cells, tone);
     }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::args::{Global, Permission};
 use crate::connection::GroupConnection;
-use crate::exit::{Exit, Result, with_causes};
+use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone};
 use crate::progress::Progress;
 use crate::safety::{
@@ -65,9 +65,11 @@ impl PlanExecution<'_> {
         let has_writes = plan.writes().next().is_some();
         let permitted = if has_writes {
             let owned = plan.writes().filter_map(|change| Some((&change.partition, change.owner.as_ref()?)));
-            permitted.and_then(|()| {
-                check_live(owned, DisplacePermission { live: permission.live, foreign: permission.force })
-            })
+            permitted
+                .and_then(|()| {
+                    check_live(owned, DisplacePermission { live: permission.live, foreign: permission.force })
+                })
+                .and_then(|()| check_own_positions(plan, permission))
         } else {
             Ok(())
         };
@@ -121,6 +123,20 @@ pub fn show_dry_run(plan: &Plan, verb: &str, permitted: Result<()>) -> Exit {
     }
 }
 
+/// Fails if the application keeps its own position of a partition, unless the command line permits to write the
+/// checkpoint all the same.
+fn check_own_positions(plan: &Plan, permission: &Permission) -> Result<()> {
+    let mut kept = plan.writes().filter(|change| change.own_position && !permission.own_positions);
+    kept.next().map_or(Ok(()), |change| {
+        Err(Failure::refused(format!(
+            "the application keeps its own position of partition {}, and starts there whatever the checkpoint says: change \
+             that position, and release the partition; `reset`, `import` and `copy` have --own-positions for an \
+             application that stops keeping positions",
+            change.partition
+        )))
+    })
+}
+
 fn has_refusals(plan: &Plan) -> bool {
     plan.changes.iter().any(|change| change.effect == PlannedEffect::Refused)
 }
@@ -129,6 +145,7 @@ async fn execute_plan(plan: &Plan, operator: &Operator, permission: &Permission)
     let options = ResetOptions::default()
         .with_allow_live(permission.live)
         .with_allow_foreign(permission.force)
+        .with_allow_own_positions(permission.own_positions)
         .with_settle(permission.settle);
     let progress = Progress::of("setting checkpoints", plan.writes().count());
     let mut outcomes = pin!(plan.execute(operator, &options, wait_for_interrupt()).await?);
@@ -307,6 +324,9 @@ fn show_undo_commands(
         }
         if permission.force {
             words.push("--force");
+        }
+        if permission.own_positions {
+            words.push("--own-positions");
         }
         show_undo(global, backup.name_case(), &words.join(" "));
     }

@@ -7,7 +7,7 @@ use super::scenario::{
 use super::search::{Aim, explore};
 use super::state::Left;
 use super::system::Model;
-use super::{handoffs, pins, resets};
+use super::{handoffs, paused, pins, resets};
 
 const R_ASYNC_2: Scenario = Scenario {
     name: "r-async-2",
@@ -280,6 +280,7 @@ fn every_event_is_expected_in_a_scenario() {
                 .chain(handoffs::ALL)
                 .chain(pins::ALL)
                 .chain(resets::ALL)
+                .chain(paused::ALL)
                 .any(|scenario| scenario.reaches.contains(event)),
             "{event:?}"
         );

@@ -58,7 +58,7 @@ pub(super) fn recorded(members: &[Member], owner: Owner, keys: Keys) -> Ownershi
 
 /// Returns the operator that wrote the record. Which one does not matter after the release.
 fn operator_of(members: &[Member], owner: Owner, keys: Keys) -> Option<OwnerId> {
-    let operators = || members.iter().filter(|member| member.resets_to.is_some());
+    let operators = || members.iter().filter(|member| member.order.is_some());
     let operator = match owner {
         Owner::Member(number) => operators().find(|operator| operator.name == members[number as usize].name),
         Owner::Unowned => operators().next().filter(|_| keys.operator),

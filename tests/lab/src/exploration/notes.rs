@@ -26,7 +26,7 @@ pub(super) enum Invariant {
     /// I11: while an owner knows that its heartbeat is valid, no lease that the heartbeat keeps alive is taken over,
     /// and every lease that it does not doubt is its own.
     KeptAlive,
-    /// I5: after the last fault, an owner makes progress.
+    /// I5: after the last fault, an owner makes progress, or waits in a paused partition.
     Live,
     /// E1: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
@@ -42,6 +42,10 @@ pub(super) enum Invariant {
     ReturnedToOwner,
     /// J5: when a reset is reported as done, no other SDK continues from before it.
     ForeignSilent,
+    /// P1: no owner of this crate advances the checkpoint of a paused partition.
+    Paused,
+    /// P2: only an operator that resumes the partition removes the pause.
+    PauseKept,
 }
 
 /// An event that a scenario must have explored.
@@ -106,6 +110,7 @@ pub(super) enum Event {
     ResetIndeterminate,
     ResetAgain,
     ResetInherited,
+    PauseAdopted,
 }
 
 impl Event {
@@ -160,6 +165,7 @@ impl Event {
         Self::ResetIndeterminate,
         Self::ResetAgain,
         Self::ResetInherited,
+        Self::PauseAdopted,
     ];
 }
 

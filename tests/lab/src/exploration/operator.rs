@@ -1,4 +1,4 @@
-//! An operator: it takes the partition over, adopts, writes another position, releases, and reports.
+//! An operator: it takes the partition over, adopts, writes another position or a pause, releases, and reports.
 //!
 //! The real [`ResetProgress`] decides what it does next, and the real [`takeover`] how it takes the partition over. It
 //! claims, adopts and releases by the same steps as an owner, and so by the same rules.
@@ -17,10 +17,10 @@ use eventhubs_checkpoint::{OwnerId, PartitionId};
 use super::balancer::Outcome;
 use super::listing::{TERMS, recorded, seen};
 use super::notes::{Event, Invariant, Notes};
-use super::scenario::Rule;
+use super::scenario::{Order, Rule};
 use super::state::{
-    Checkpoint, Content, Due, Foreign, Instance, Keys, Kind, Operation, Owner, Progress, Reset, State, Task, Version,
-    Work, Write, Writer, short,
+    Content, Due, Foreign, Instance, Keys, Kind, Operation, Owner, Progress, Reset, State, Task, Version, Work, Write,
+    Writer, short,
 };
 use super::storage::{Response, attempts};
 use super::system::{Label, Model, Steps};
@@ -30,7 +30,7 @@ const AGES: Duration = Duration::from_secs(1000);
 
 impl Model {
     pub(super) fn is_operator(&self, number: usize) -> bool {
-        self.scenario.members[number].resets_to.is_some()
+        self.scenario.members[number].order.is_some()
     }
 
     pub(super) fn operators(&self) -> impl Iterator<Item = usize> {
@@ -85,7 +85,7 @@ impl Model {
                 let notes = self.operator_goes_on(&mut to, number, StepEnd::Done);
                 steps.noted(self.name(number), "has waited for the other SDK", to, notes);
             }
-            ResetStep::Write => self.write_position(state, number, steps),
+            ResetStep::Write => self.write_change(state, number, steps),
             // The release is an operation of the store.
             ResetStep::Release { .. } => {}
         }
@@ -118,8 +118,11 @@ impl Model {
 
     /// The step that the rule forbids.
     fn is_there_already(&self, state: &State, number: usize) -> bool {
-        let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
-        self.leaves_out(Rule::ResetIsWritten) && stored == self.scenario.members[number].resets_to
+        self.leaves_out(Rule::ResetIsWritten) && self.shows_order(state, number)
+    }
+
+    fn shows_order(&self, state: &State, number: usize) -> bool {
+        self.scenario.members[number].order.is_some_and(|order| order.is_in(state.checkpoint))
     }
 
     fn take_over(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
@@ -204,12 +207,19 @@ impl Model {
         }
     }
 
-    fn write_position(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
-        let (work, position) = (state.instances[number].work, self.scenario.members[number].resets_to);
+    fn write_change(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
+        let Some(order) = self.scenario.members[number].order else { return };
+        let work = state.instances[number].work;
         let unconditional =
             self.leaves_out(Rule::ResetIsConditional).then(|| state.checkpoint.map(|_| Version::Current));
-        let record = Checkpoint { position, pinned: false };
-        let content = Content::Checkpoint { record, kind: Kind::Reset, authority: work.authority };
+        let mut record = order.applied_to(work.last);
+        let (kind, what, position) = match order {
+            Order::Reset(position) => (Kind::Reset, "resets to", Some(position)),
+            Order::Pause => (Kind::Pause, "pauses", None),
+            Order::Resume => (Kind::Pause, "resumes", None),
+        };
+        record.paused &= kind != Kind::Reset || !self.leaves_out(Rule::PauseIsKept);
+        let content = Content::Checkpoint { record, kind, authority: work.authority };
         let write = Write { by: Writer::ours(number), under: unconditional.unwrap_or(work.version), content };
         for attempt in attempts(state, write) {
             let mut to = attempt.state;
@@ -224,8 +234,7 @@ impl Model {
                     self.operator_goes_on(&mut to, number, StepEnd::Failed { in_doubt }).with(Event::ResetAgain)
                 }
             };
-            let label =
-                Label { actor: self.name(number), what: "resets to", position, response: Some(attempt.response) };
+            let label = Label { actor: self.name(number), what, position, response: Some(attempt.response) };
             steps.push(label, to, attempt.response.is_fault(), attempt.notes.and(notes));
         }
     }
@@ -240,8 +249,7 @@ impl Model {
 
     /// It detected that it no longer owns the partition.
     pub(super) fn operator_lost(&self, state: &mut State, number: usize) -> Notes {
-        let stored = state.checkpoint.and_then(|checkpoint| checkpoint.position);
-        let is_there = stored == self.scenario.members[number].resets_to;
+        let is_there = self.shows_order(state, number);
         match state.instances[number].reset.progress {
             Progress::Working(ResetProgress { in_doubt: true, .. })
                 if is_there && self.leaves_out(Rule::ResetAmbiguityIsNotLookedUp) =>

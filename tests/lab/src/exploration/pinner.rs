@@ -23,7 +23,7 @@ impl Model {
 
     fn pin(&self, state: &State, steps: &mut Steps<'_>) {
         let position = Some(self.scenario.starts_at);
-        let record = Checkpoint { position, pinned: true };
+        let record = Checkpoint { pinned: true, ..Checkpoint::at(self.scenario.starts_at) };
         let content = Content::Checkpoint { record, kind: Kind::Position, authority: 0 };
         let owned = state.ownership.is_some();
         for attempt in attempts(state, Write { by: Writer::Pinner, under: None, content }) {

@@ -18,10 +18,39 @@ pub(super) struct Member {
     pub(super) starts_later: bool,
     /// It runs the official processor: its store does not know where that starts without a checkpoint.
     pub(super) on_adapter: bool,
-    /// It is an operator, which resets the partition to this position.
-    pub(super) resets_to: Option<u8>,
+    /// It is an operator, which makes this change.
+    pub(super) order: Option<Order>,
     /// The lease duration in its records, in seconds; `None` if the value is malformed.
     pub(super) lease_duration: Option<u64>,
+}
+
+/// What an operator changes in the checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// It moves the position.
+    Reset(u8),
+    Pause,
+    Resume,
+}
+
+impl Order {
+    /// Returns the checkpoint with this change.
+    pub(super) fn applied_to(self, checkpoint: Checkpoint) -> Checkpoint {
+        match self {
+            Self::Reset(position) => Checkpoint { position: Some(position), pinned: false, ..checkpoint },
+            Self::Pause => Checkpoint { paused: true, ..checkpoint },
+            Self::Resume => Checkpoint { paused: false, ..checkpoint },
+        }
+    }
+
+    /// Returns whether the checkpoint shows the change.
+    pub(super) fn is_in(self, checkpoint: Option<Checkpoint>) -> bool {
+        checkpoint.is_some_and(|checkpoint| match self {
+            Self::Reset(position) => checkpoint.position == Some(position),
+            Self::Pause => checkpoint.paused,
+            Self::Resume => !checkpoint.paused,
+        })
+    }
 }
 
 /// When a record may be considered expired although its owner renews it.
@@ -99,6 +128,10 @@ pub(super) enum Rule {
     ResetSettlesWithForeign,
     /// It waits until the last handler has ended.
     ResetSettlesHandlers,
+    /// An owner that adopts a paused checkpoint delivers nothing.
+    PauseIsObeyed,
+    /// A checkpoint and a reset keep the pause.
+    PauseIsKept,
 }
 
 /// The server's time, in seconds. Each of its two machines may show the second before.
@@ -169,14 +202,19 @@ pub(super) const ADAPTERS: &[Member] =
 
 pub(super) const fn member(name: &'static str, owner: &'static str, incarnation: u8) -> Member {
     let lease_duration = Some(TERMS.own.as_secs());
-    Member { name, owner, incarnation, starts_later: false, on_adapter: false, resets_to: None, lease_duration }
+    Member { name, owner, incarnation, starts_later: false, on_adapter: false, order: None, lease_duration }
 }
 
 pub(super) const fn operator(name: &'static str, position: u8) -> Member {
-    Member { resets_to: Some(position), ..member(name, name, 0) }
+    ordered(name, Order::Reset(position))
 }
 
-pub(super) const NOWHERE: Checkpoint = Checkpoint { position: None, pinned: false };
+/// An operator with this order.
+pub(super) const fn ordered(name: &'static str, order: Order) -> Member {
+    Member { order: Some(order), ..member(name, name, 0) }
+}
+
+pub(super) const NOWHERE: Checkpoint = Checkpoint { position: None, pinned: false, paused: false };
 pub(super) const AT_START: Option<Checkpoint> = Some(Checkpoint { position: Some(0), ..NOWHERE });
 
 /// The invariants of every scenario, then those that only an operator can break.
@@ -194,6 +232,8 @@ pub(super) const WITH_RESETS: &[Invariant] = &[
     Invariant::ReportReleased,
     Invariant::ReturnedToOwner,
     Invariant::ForeignSilent,
+    Invariant::Paused,
+    Invariant::PauseKept,
 ];
 /// The invariants that hold with any faults.
 pub(super) const ALWAYS: &[Invariant] = WITH_RESETS.split_at(8).0;
@@ -241,7 +281,7 @@ impl Scenario {
         let mut instances = [Instance { run_state: RunState::Over, ..Instance::default() }; MOST_INSTANCES];
         for (instance, member) in instances.iter_mut().zip(self.members) {
             instance.run_state = if member.starts_later { RunState::Before } else { RunState::Up };
-            instance.is_operator = member.resets_to.is_some();
+            instance.is_operator = member.order.is_some();
         }
         State {
             ownership: None,

@@ -18,7 +18,7 @@ pub(super) trait System {
     /// Adds every step that any participant may take from here.
     fn steps(&self, from: &Self::State, edges: &mut Vec<Edge<Self::State, Self::Label>>);
 
-    /// Returns whether an owner owns the partition and has made progress.
+    /// Returns whether an owner owns the partition and has made progress, or waits because the partition is paused.
     fn is_goal(&self, state: &Self::State) -> bool;
 
     /// Returns whether no participant is left that could make progress.

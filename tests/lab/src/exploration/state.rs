@@ -64,12 +64,14 @@ pub(super) struct Checkpoint {
     pub(super) position: Option<u8>,
     /// It is a pinned start.
     pub(super) pinned: bool,
+    /// The partition is paused.
+    pub(super) paused: bool,
 }
 
 impl Checkpoint {
-    /// Returns a checkpoint at this position: nothing of a pinned start remains.
+    /// Returns a checkpoint at this position: nothing of a pinned start remains, nor of a pause.
     pub(super) fn at(position: u8) -> Self {
-        Self { position: Some(position), pinned: false }
+        Self { position: Some(position), ..Self::default() }
     }
 }
 
@@ -106,15 +108,15 @@ pub(super) struct Instance {
     pub(super) reset: Reset,
 }
 
-/// An operator's reset; unused for other instances.
+/// The work of an operator; unused for other instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Reset {
     pub(super) progress: Progress,
     /// It encountered a failure or another writer, so it may give up.
     pub(super) has_failed: bool,
-    /// A write of the position had no response. Only the invariants use it.
+    /// A write of the change had no response. Only the invariants use it.
     pub(super) unanswered: bool,
-    /// The position was written. Only the invariants use it.
+    /// The change was written. Only the invariants use it.
     pub(super) hit: bool,
 }
 
@@ -196,6 +198,8 @@ pub(super) struct Work {
     pub(super) at: u8,
     /// The position that is being written.
     pub(super) writing: u8,
+    /// The checkpoint that it adopted is paused, so it waits.
+    pub(super) paused: bool,
     /// The ownership has begun again meanwhile.
     pub(super) outlived: bool,
     /// The epoch of its ownership.
@@ -284,6 +288,8 @@ pub(super) enum Kind {
     Position,
     Adoption,
     Reset,
+    /// To pause the partition, or to resume it. The position stays.
+    Pause,
 }
 
 /// The faults and choices that are left.

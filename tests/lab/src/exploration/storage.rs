@@ -110,17 +110,24 @@ fn put_checkpoint(state: &State, write: Write) -> (State, Notes) {
     let Content::Checkpoint { record, kind, authority } = write.content else {
         return (*state, Notes::default());
     };
-    if kind == Kind::Reset {
-        return put_reset(state, write.by, record, authority);
+    let keeps_pause = record.paused || !state.checkpoint.is_some_and(|last| last.paused);
+    match kind {
+        Kind::Reset => {
+            let (next, notes) = put_reset(state, write.by, record, authority);
+            return (next, notes.breaking(Invariant::PauseKept, !keeps_pause));
+        }
+        Kind::Pause => return put_pause(state, write.by, record, authority),
+        Kind::Position | Kind::Adoption => {}
     }
-    let mut notes = Notes::default();
+    let mut notes = Notes::default().breaking(Invariant::PauseKept, !keeps_pause);
     if let (Writer::Member(_), last) = (write.by, state.checkpoint) {
         let progress = last.filter(|last| !last.pinned).and_then(|last| last.position);
         let back = progress.is_some() && (record.pinned || record.position < progress);
         // A late start of a displaced owner yields to the first checkpoint.
         notes = notes
             .breaking(Invariant::Fenced, !record.pinned && authority < state.fence)
-            .breaking(Invariant::Monotonic, back);
+            .breaking(Invariant::Monotonic, back)
+            .breaking(Invariant::Paused, last.is_some_and(|last| last.paused && last.position < record.position));
     }
     let mut next = put_position(state, record);
     let needed = record.position.map_or(0, up_to);
@@ -140,13 +147,29 @@ fn put_reset(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (S
     next.processed = up_to(position);
     next.fence = next.fence.max(authority);
     next.foreign_from_before = matches!(state.foreign, Foreign::Running { .. } | Foreign::Ending { .. });
-    let mut notes = Notes::default().breaking(Invariant::Fenced, authority < state.fence);
-    if let Writer::Member(number) = by {
-        let reset = &mut next.instances[number as usize].reset;
-        reset.hit = true;
-        notes = notes.breaking(Invariant::ReportTrue, reset.progress == Progress::Reported(ResetReport::NotDone));
-    }
-    (next, notes)
+    let notes = Notes::default().breaking(Invariant::Fenced, authority < state.fence);
+    let reported = order_written(&mut next, by);
+    (next, notes.and(reported))
+}
+
+/// A pause, or its end. The position stays.
+fn put_pause(state: &State, by: Writer, record: Checkpoint, authority: u8) -> (State, Notes) {
+    let last = state.checkpoint.unwrap_or_default();
+    let mut next = put_position(state, record);
+    next.fence = next.fence.max(authority);
+    let notes = Notes::default()
+        .breaking(Invariant::Fenced, authority < state.fence)
+        .breaking(Invariant::Monotonic, (record.position, record.pinned) != (last.position, last.pinned));
+    let reported = order_written(&mut next, by);
+    (next, notes.and(reported))
+}
+
+/// The change of an operator is written.
+fn order_written(state: &mut State, by: Writer) -> Notes {
+    let Writer::Member(number) = by else { return Notes::default() };
+    let reset = &mut state.instances[number as usize].reset;
+    reset.hit = true;
+    Notes::default().breaking(Invariant::ReportTrue, reset.progress == Progress::Reported(ResetReport::NotDone))
 }
 
 /// The first adoption of an owner after a reset.

@@ -266,7 +266,7 @@ impl System for Model {
                 RunState::Frozen => {
                     steps.add(member.name, "wakes", from.with(number, |instance| instance.run_state = RunState::Up));
                 }
-                RunState::Up if member.resets_to.is_some() => {
+                RunState::Up if member.order.is_some() => {
                     self.operator_steps(from, number, &mut steps);
                     self.fates(from, number, &mut steps);
                 }
@@ -289,15 +289,17 @@ impl System for Model {
 
     fn is_goal(&self, state: &State) -> bool {
         let last = self.scenario.last_event;
+        let is_paused = state.checkpoint.is_some_and(|checkpoint| checkpoint.paused);
         let stored = match state.checkpoint {
+            _ if is_paused => true,
             Some(Checkpoint { position, pinned: false, .. }) => position == Some(last),
             // Only the next write detects its deletion, or a start that was pinned after it.
             Some(_) | None => self.scenario.left.deletes > state.left.deletes,
         };
         let at_work = |number: usize| {
             let Instance { run_state, lease, work, .. } = state.instances[number];
-            let all = work.task == Task::Running && work.last.position == Some(last);
-            run_state == RunState::Up && lease.is_some() && all
+            let all = if is_paused { work.paused } else { work.last.position == Some(last) };
+            run_state == RunState::Up && lease.is_some() && work.task == Task::Running && all
         };
         let owned = match state.ownership.map(|record| record.owner) {
             Some(Owner::Member(number)) => at_work(number as usize),

@@ -63,7 +63,8 @@ impl Model {
 
     fn process(&self, state: &State, number: usize, steps: &mut Steps<'_>) {
         let instance = &state.instances[number];
-        if instance.leaving || instance.work.at >= self.scenario.last_event {
+        let waits = instance.work.paused && !self.leaves_out(Rule::PauseIsObeyed);
+        if instance.leaving || waits || instance.work.at >= self.scenario.last_event {
             return;
         }
         let event = instance.work.at + 1;
@@ -83,8 +84,8 @@ impl Model {
         match step {
             AdoptionStep::ReadCheckpoint => {
                 let seen = state.seen();
-                let Member { on_adapter, resets_to, .. } = self.scenario.members[number];
-                let start_is_known = self.scenario.pins && !on_adapter && resets_to.is_none();
+                let Member { on_adapter, order, .. } = self.scenario.members[number];
+                let start_is_known = self.scenario.pins && !on_adapter && order.is_none();
                 let place = seen.map(|seen| self.place(seen.checkpoint));
                 let next = AdoptionStep::after_checkpoint(place, start_is_known);
                 let to = state.with(number, |instance| {
@@ -156,7 +157,7 @@ impl Model {
         let found = work.seen.map_or(Checkpoint::default(), |seen| seen.checkpoint);
         let record = match from {
             PositionFrom::Found => found,
-            PositionFrom::Start => Checkpoint { position: Some(self.scenario.starts_at), pinned: true },
+            PositionFrom::Start => Checkpoint { pinned: true, ..Checkpoint::at(self.scenario.starts_at) },
         };
         let content = Content::Checkpoint { record, kind: Kind::Adoption, authority: work.authority };
         let pinned_over_blob = from == PositionFrom::Start && under != WriteCondition::Create;
@@ -191,6 +192,8 @@ impl Model {
         work.task = Task::Running;
         (work.last, work.version) = (adopted, version);
         work.at = adopted.position.unwrap_or_default();
+        // The official processor does not know pauses.
+        work.paused = adopted.paused && !self.scenario.members[number].on_adapter;
         // An operator without a blob has fenced nothing yet.
         if version.is_some() || !self.is_operator(number) {
             state.fence = state.fence.max(work.authority);
@@ -202,7 +205,10 @@ impl Model {
         let skipped = !adopted.pinned && missed & !state.passed != 0;
         state.passed |= missed;
         let notes = self.is_given_its_epoch(state, number);
-        notes.breaking(Invariant::Skipped, skipped).with_if(Event::PinAdopted, adopted.pinned && missed != 0)
+        notes
+            .breaking(Invariant::Skipped, skipped)
+            .with_if(Event::PinAdopted, adopted.pinned && missed != 0)
+            .with_if(Event::PauseAdopted, adopted.paused)
     }
 
     /// The task detected that the partition is not its own. The lease is given up, unless it belongs to a later
@@ -329,7 +335,8 @@ impl Model {
     fn write_checkpoint(&self, state: &State, number: usize, under: WriteCondition<Version>, steps: &mut Steps<'_>) {
         let work = &state.instances[number].work;
         let Work { authority, writing, .. } = *work;
-        let record = Checkpoint::at(writing);
+        let paused = work.last.paused && !self.leaves_out(Rule::PauseIsKept);
+        let record = Checkpoint { paused, ..Checkpoint::at(writing) };
         let content = Content::Checkpoint { record, kind: Kind::Position, authority };
         for attempt in attempts(state, Write { by: Writer::ours(number), under: under.version(), content }) {
             let mut to = attempt.state;

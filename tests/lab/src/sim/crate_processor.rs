@@ -11,8 +11,8 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, LoadBalancingStrategy, OnLe
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, PartitionContext,
-    PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
+    CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, OwnPosition,
+    PartitionContext, PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
@@ -286,13 +286,13 @@ impl Worker {
 }
 
 impl Handler<MemoryEvent> for Worker {
-    async fn start_position(&self, start: PartitionStart) -> Result<Option<StartPosition>, HandlerError> {
+    async fn start_position(&self, start: PartitionStart) -> Result<OwnPosition, HandlerError> {
         self.host.runs().await;
-        let Some(ledger) = &self.host.ledger else { return Ok(None) };
+        let Some(ledger) = &self.host.ledger else { return Ok(OwnPosition::NotKept) };
         if self.fails() {
             return Err(Error::new(ErrorKind::Handler, "the database is down").into());
         }
-        Ok(ledger.begin(start.partition_id(), start.epoch()).map(StartPosition::AfterSequenceNumber))
+        Ok(OwnPosition::after(ledger.begin(start.partition_id(), start.epoch())))
     }
 
     async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {

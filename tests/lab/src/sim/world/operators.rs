@@ -43,7 +43,10 @@ impl World<'_> {
         let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
         let settings =
             settings.with_config(shared_terms(&self.plan.settings)).with_lease_clock(lease_clock()).with_seed(seed);
-        let options = ResetOptions::default().with_allow_foreign(reset.with_foreign).with_settle(reset.settle);
+        let options = ResetOptions::default()
+            .with_allow_foreign(reset.with_foreign)
+            .with_allow_own_positions(true)
+            .with_settle(reset.settle);
         let until = reset.paused_for.map(|lasts| self.hub.now() + lasts);
         if let Some(lasts) = reset.paused_for {
             self.pausing += 1;
