@@ -278,9 +278,11 @@ impl Examination<'_> {
                 self.partitions_where(|partition| is_stuck(partition, self.group.taken_at)),
                 |count| format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60),
             ),
-            finding_about(Check::PausedPartition, self.partitions_where(is_paused), |count| {
-                format!("{count} paused: no events are delivered until the partition is resumed")
-            }),
+            finding_about(
+                Check::PausedPartition,
+                self.partitions_where(|partition| partition.active_pause().is_some()),
+                |count| format!("{count} paused: no events are delivered until the partition is resumed"),
+            ),
         ];
         findings.into_iter().flatten()
     }
@@ -366,10 +368,6 @@ fn is_incomplete(partition: &PartitionDescription) -> bool {
     })
 }
 
-fn is_paused(partition: &PartitionDescription) -> bool {
-    partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.paused.is_some())
-}
-
 /// Returns whether events wait and the checkpoint is old, although the partition is not paused. If only the last event
 /// waits, and has arrived recently, events are rare, or it is being processed.
 fn is_stuck(partition: &PartitionDescription, now: OffsetDateTime) -> bool {
@@ -377,7 +375,11 @@ fn is_stuck(partition: &PartitionDescription, now: OffsetDateTime) -> bool {
     let is_old = partition.checkpoint.as_ref().is_some_and(|checkpoint| now - checkpoint.updated > STUCK_AFTER);
     let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
     let waits_for_new_event = waiting == 1 && last.is_some_and(|last| now - last <= STUCK_AFTER);
-    partition.state == OwnershipState::Owned && waiting > 0 && is_old && !waits_for_new_event && !is_paused(partition)
+    partition.state == OwnershipState::Owned
+        && waiting > 0
+        && is_old
+        && !waits_for_new_event
+        && partition.active_pause().is_none()
 }
 
 fn join_ids(members: &[Member], is_selected: impl Fn(&Member) -> bool) -> String {

@@ -32,6 +32,14 @@ pub struct PartitionDescription {
     pub owner: Option<OwnerDescription>,
 }
 
+impl PartitionDescription {
+    /// Returns the pause, if the partition is paused, or parked after a failure.
+    #[must_use]
+    pub fn active_pause(&self) -> Option<&Pause> {
+        self.checkpoint.as_ref()?.paused.as_ref()
+    }
+}
+
 /// A checkpoint.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]

@@ -2,11 +2,11 @@
 
 use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
 
-use super::pause::format_pause;
 use crate::args::{DescribeArgs, Global};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Result};
 use crate::output::{Column, Output, Table, Tone, print_text};
+use crate::pauses::{count_pauses, format_pause, pause_name};
 use crate::text::{format_count, format_time, join_ranges, or_empty};
 
 const PARTITIONS: &[Column] = &[
@@ -42,6 +42,7 @@ const STATE: &[Column] = &[
     Column::number("OWNERS"),
     Column::number("PARTITIONS"),
     Column::number("UNOWNED"),
+    Column::number("PAUSED"),
     Column::number("TOTAL-LAG"),
 ];
 
@@ -63,15 +64,14 @@ pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
 
 fn format_headline(group: &GroupDescription) -> String {
     let summary = &group.group;
-    format!(
-        "{}  {}, {}, {}, {} without an owner, lag {}",
-        group_name(group),
-        summary.state,
+    let counts = [
+        summary.state.to_string(),
         format_count(summary.members, "owner"),
         format_count(group.partitions.len(), "partition"),
-        summary.unowned,
-        summary.lag,
-    )
+        format!("{} without an owner", summary.unowned),
+    ];
+    let counts: Vec<_> = counts.into_iter().chain(count_pauses(&group.partitions)).collect();
+    format!("{}  {}, lag {}", group_name(group), counts.join(", "), summary.lag)
 }
 
 fn group_name(group: &GroupDescription) -> String {
@@ -87,7 +87,7 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
         let position = checkpoint.map(|checkpoint| &checkpoint.position);
         let hub = partition.hub.as_ref();
         let lag_state = serde_json::to_value(partition.lag.state).ok();
-        let pause = checkpoint.and_then(|checkpoint| checkpoint.paused.as_ref());
+        let pause = partition.active_pause();
         let tone = match partition.state {
             OwnershipState::Expired => Tone::Bad,
             OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
@@ -96,7 +96,10 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
         };
         let cells = [
             partition.id.to_string(),
-            if pause.is_some() { format!("{}, paused", partition.state) } else { partition.state.to_string() },
+            pause.map_or_else(
+                || partition.state.to_string(),
+                |pause| format!("{}, {}", partition.state, pause_name(pause)),
+            ),
             or_empty(owner.map(|owner| &owner.id)),
             or_empty(owner.map(|owner| output.format_ago(group.taken_at, owner.renewed))),
             or_empty(owner.map(|owner| output.format_duration(owner.expires_in))),
@@ -140,6 +143,7 @@ fn state_table(group: &GroupDescription) -> Table {
         summary.members.to_string(),
         group.partitions.len().to_string(),
         summary.unowned.to_string(),
+        summary.paused.to_string(),
         or_empty(summary.lag.events),
     ]);
     table

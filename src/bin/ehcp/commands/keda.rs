@@ -9,6 +9,7 @@ use crate::args::{Global, KedaArgs};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, Tone, print_note, print_text};
+use crate::pauses::{group_pauses, pause_name};
 use crate::text::{join_ranges, or_empty};
 
 const COLUMNS: &[Column] = &[
@@ -44,6 +45,7 @@ pub async fn run(global: &Global, keda: &KedaArgs) -> Result<Exit> {
     show_poll(global, keda, &described, &poll)?;
     let problems = list_problems(&poll, &described);
     problems.iter().for_each(print_note);
+    pause_notes(&poll).for_each(print_note);
     Ok(if problems.is_empty() { Exit::Done } else { Exit::Differences })
 }
 
@@ -79,6 +81,7 @@ fn format_headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<
 }
 
 fn partition_cells(partition: &KedaPartition) -> [String; 7] {
+    let why = partition.count.why;
     [
         partition.id.to_string(),
         or_empty(partition.sequence_number),
@@ -86,7 +89,7 @@ fn partition_cells(partition: &KedaPartition) -> [String; 7] {
         or_empty(partition.last),
         or_empty(partition.count.events),
         or_empty(partition.lag.events),
-        partition.count.why.to_string(),
+        partition.paused.as_ref().map_or_else(|| why.to_string(), |pause| format!("{why}; {}", pause_name(pause))),
     ]
 }
 
@@ -110,4 +113,13 @@ fn list_problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
         problems.push(format!("partition {}: {why}: {remedy}", join_ranges(partitions)));
     }
     problems
+}
+
+/// Returns which partitions are paused. That is no fault of KEDA's count, which is the lag.
+fn pause_notes(poll: &KedaPoll) -> impl Iterator<Item = String> {
+    let paused = poll.partitions.iter().filter_map(|partition| Some((&partition.id, partition.paused.as_ref()?)));
+    group_pauses(paused).into_iter().map(|(pause, partitions)| {
+        let partitions = join_ranges(partitions);
+        format!("note: KEDA counts the events of partition {partitions}, although no replica processes them: {pause}")
+    })
 }

@@ -27,6 +27,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("UPDATED", "how long ago the checkpoint was written"),
     ("STATE", "BEHIND: for more than a minute; STUCK: and the checkpoint does not advance"),
     ("", "renewal late: less than a third of the lease is left"),
+    ("", "paused: by an operator; PARKED: its handler failed. `ehcp resume` ends both"),
 ];
 
 /// Returns the help, with the cost of watching.

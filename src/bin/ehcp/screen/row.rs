@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use super::columns::ScreenColumn;
 use super::condition::{ConditionFacts, PartitionCondition};
 use super::figures::{draw_bar, draw_sparkline, end_of, format_rate, format_seconds, group_digits};
+use crate::pauses::pause_name;
 use crate::text::{format_ago, format_duration, or_empty};
 use crate::watching::{GroupHistory, Rates, Slot};
 
@@ -46,6 +47,7 @@ impl<'a> PartitionRow<'a> {
                 behind: rates.behind_s.or(behind_at_least),
                 processed: rates.processed,
                 is_beyond_end: rates.is_beyond_end,
+                pause: partition.active_pause(),
             }),
         }
     }
@@ -56,6 +58,17 @@ impl<'a> PartitionRow<'a> {
 
     pub fn owner_id(&self) -> &'a str {
         self.partition.owner.as_ref().map_or("", |owner| owner.id.as_str())
+    }
+
+    /// Returns the condition. If something else is more important than the pause, the pause follows.
+    pub fn state_text(&self) -> String {
+        let condition = self.condition.text();
+        match self.partition.active_pause() {
+            Some(pause) if !matches!(self.condition, PartitionCondition::Paused | PartitionCondition::Parked) => {
+                format!("{condition}, {}", pause_name(pause))
+            }
+            _ => condition.to_owned(),
+        }
     }
 
     /// Returns how long the next event has waited.
@@ -82,7 +95,7 @@ impl<'a> PartitionRow<'a> {
             ScreenColumn::Rate => or_empty(self.rates.processed.map(format_rate)),
             ScreenColumn::Behind => or_empty(self.format_behind()),
             ScreenColumn::Updated => or_empty(self.checkpoint_updated_at().map(|updated| format_ago(now, updated))),
-            ScreenColumn::State => self.condition.text().to_owned(),
+            ScreenColumn::State => self.state_text(),
             ScreenColumn::Hour => {
                 draw_sparkline(&last_hour(history.slots(&self.partition.id), now, PART_OF_HOUR, HOUR))
             }
