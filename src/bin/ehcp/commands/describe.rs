@@ -1,6 +1,10 @@
 //! `ehcp describe`.
 
+use std::collections::BTreeMap;
+
+use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
+use serde::Serialize;
 
 use crate::args::{DescribeArgs, Global};
 use crate::connection::GroupConnection;
@@ -8,6 +12,7 @@ use crate::exit::{Exit, Result};
 use crate::output::{Column, Output, Table, Tone, print_text};
 use crate::pauses::{count_pauses, format_pause, pause_name};
 use crate::text::{format_count, format_time, join_ranges, or_empty};
+use crate::watching::{GroupHistory, WaitingTime};
 
 const PARTITIONS: &[Column] = &[
     Column::text("PARTITION"),
@@ -23,6 +28,7 @@ const PARTITIONS: &[Column] = &[
     Column::number("LAST"),
     Column::number("LAG"),
     Column::text("LAG-STATE").wide(),
+    Column::text("BEHIND"),
     Column::text("UPDATED"),
     Column::text("PAUSED").wide(),
 ];
@@ -46,8 +52,17 @@ const STATE: &[Column] = &[
     Column::number("TOTAL-LAG"),
 ];
 
+#[derive(Serialize)]
+struct GroupDocument<'a> {
+    #[serde(flatten)]
+    group: &'a GroupDescription,
+    /// How long the event after each checkpoint has waited, as far as one look can know it.
+    behind: BTreeMap<&'a PartitionId, WaitingTime>,
+}
+
 pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
-    let group = GroupConnection::resolve(global)?.describe_group().await?;
+    let mut group = GroupConnection::resolve(global)?.describe_group().await?;
+    describe.selection.check_partitions(&group)?;
     let output = Output::new(global);
     if describe.members {
         output.show_document(&group, &group.members, &member_table(&group, output))?;
@@ -57,7 +72,12 @@ pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
         if output.is_for_people() {
             print_text(&format!("{}\n\n", format_headline(&group)))?;
         }
-        output.show_document(&group, &group.partitions, &partition_table(&group, output))?;
+        group.partitions.retain(|partition| describe.selection.includes(&partition.id));
+        let history = GroupHistory::of_look(group.clone());
+        let table = partition_table(&group, &history, output);
+        let waiting = group.partitions.iter().map(|partition| Some((&partition.id, history.waiting_time(partition)?)));
+        let document = GroupDocument { group: &group, behind: waiting.flatten().collect() };
+        output.show_document(&document, &group.partitions, &table)?;
     }
     Ok(Exit::Done)
 }
@@ -79,7 +99,7 @@ fn group_name(group: &GroupDescription) -> String {
     format!("{}/{}/{}", summary.namespace, summary.event_hub, summary.consumer_group)
 }
 
-fn partition_table(group: &GroupDescription, output: Output) -> Table {
+fn partition_table(group: &GroupDescription, history: &GroupHistory, output: Output) -> Table {
     let mut table = Table::new(PARTITIONS);
     for partition in &group.partitions {
         let owner = partition.owner.as_ref();
@@ -111,6 +131,7 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
             or_empty(hub.and_then(|hub| hub.last)),
             or_empty(partition.lag.events),
             lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
+            or_empty(history.waiting_time(partition)),
             or_empty(checkpoint.map(|checkpoint| output.format_ago(group.taken_at, checkpoint.updated))),
             or_empty(pause.map(format_pause)),
         ];

@@ -41,6 +41,7 @@ pub async fn run(global: &Global, keda: &KedaArgs) -> Result<Exit> {
     let records = connection.connect_reader().await?.read().await?;
     let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
     let described = connection.require_records(records.describe(Some(&ranges)))?;
+    keda.selection.check_partitions(&described)?;
     let poll = records.keda(&ranges);
     show_poll(global, keda, &described, &poll)?;
     let problems = list_problems(&poll, &described);
@@ -55,16 +56,19 @@ fn show_poll(global: &Global, keda: &KedaArgs, described: &GroupDescription, pol
     if output.is_for_people() {
         print_text(&format!("{}\n\n", format_headline(described, poll, scale, keda.threshold)))?;
     }
+    // The sum and the scale are of all partitions.
+    let mut shown = poll.clone();
+    shown.partitions.retain(|partition| keda.selection.includes(&partition.id));
     let mut table = Table::new(COLUMNS);
-    for partition in &poll.partitions {
+    for partition in &shown.partitions {
         table.add_row_in_tone(
             partition_cells(partition),
             if partition.is_wrong() { Tone::Warning } else { Tone::Plain },
         );
     }
     let document =
-        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll, threshold: keda.threshold, scale };
-    output.show_document(&document, &poll.partitions, &table)
+        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll: &shown, threshold: keda.threshold, scale };
+    output.show_document(&document, &shown.partitions, &table)
 }
 
 fn format_headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<KedaScale>, threshold: i64) -> String {

@@ -103,11 +103,8 @@ fn ids(selected: &[&PartitionDescription]) -> Vec<PartitionId> {
 
 /// Returns the partitions of the command line, or all.
 fn select<'a>(group: &'a GroupDescription, selection: &Selection) -> Result<Vec<&'a PartitionDescription>> {
-    let Some(partitions) = &selection.partitions else { return Ok(group.partitions.iter().collect()) };
-    if let Some(unknown) = partitions.0.iter().find(|id| group.partition(id).is_none()) {
-        return Err(Failure::usage(format!("partition {unknown} has no record")));
-    }
-    Ok(group.partitions.iter().filter(|partition| partitions.0.contains(&partition.id)).collect())
+    selection.check_partitions(group)?;
+    Ok(group.partitions.iter().filter(|partition| selection.includes(&partition.id)).collect())
 }
 
 fn check_owners(selected: &[&PartitionDescription], live: bool) -> Result<()> {

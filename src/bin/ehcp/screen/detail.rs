@@ -83,7 +83,7 @@ fn event_lines(row: &PartitionRow<'_>, now: OffsetDateTime) -> Vec<String> {
         lines.push(field_line("events", format!("first {first}, last {last}{offset}{enqueued}")));
     }
     let lag = row.partition.lag;
-    let behind = row.format_behind().filter(|_| lag.events.is_some_and(|events| events > 0));
+    let behind = row.behind.filter(|_| lag.events.is_some_and(|events| events > 0));
     let behind = behind.map(|behind| format!(", the next event was enqueued {behind} ago")).unwrap_or_default();
     lines.push(field_line("lag", format!("{lag}{behind}")));
     let processed = row.rates.processed.map_or_else(|| "-".to_owned(), format_rate);

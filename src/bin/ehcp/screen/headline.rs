@@ -3,9 +3,9 @@
 use eventhubs_checkpoint::admin::GroupDescription;
 use time::OffsetDateTime;
 
-use super::figures::{format_clock, format_rate, format_seconds, group_digits};
+use super::figures::{format_clock, format_rate, group_digits};
 use crate::pauses::count_pauses;
-use crate::text::format_count;
+use crate::text::{format_count, format_seconds};
 use crate::watching::GroupHistory;
 
 const BETWEEN: &str = "   ";
