@@ -15,7 +15,7 @@ async fn a_wrong_command_line_ends_with_64() {
     let key = format!("Endpoint=sb://ns/;SharedAccessKeyName=n;SharedAccessKey={SECRET}");
     let named = ["-c", "c", "-n", "ns", "-e", "orders"];
     for (arguments, message) in [
-        (&["describe"][..], "pass --container"),
+        (&["describe"][..], "pass --namespace"),
         (&["describe", "-c", "c"], "pass --namespace"),
         (&["describe", "-c", "c", "-n", "ns"], "pass --event-hub"),
         (&["describe", "-c", "c", "--hub-connection-string", &key], "as @FILE"),

@@ -247,7 +247,7 @@ async fn wrong_options_are_refused() {
     assert!(run.stderr.contains("'5ms'") && run.stderr.contains("at least 100ms"), "{}", run.stderr);
     program.run(&["serve", "--all", "--group", "billing"]).await.ended(64);
     let run = Program::bare().run(&["serve", "--all"]).await.ended(64);
-    assert!(run.stderr.contains("--container"), "{}", run.stderr);
+    assert!(run.stderr.contains("--account"), "{}", run.stderr);
     let server = Server::start(&program, &[]).await;
     assert_eq!(server.notes, [""; 0], "loopback needs no warning");
     let address = server.url.strip_prefix("http://").unwrap();
