@@ -1,8 +1,8 @@
 //! The smallest consumer: prints every event and checkpoints it.
 //!
-//! With `EVENTHUBS_CONNECTION_STRING` (of the event hub, with its `EntityPath`) and `STORAGE_CONNECTION_STRING` set, it
-//! reads a real event hub and keeps its records in the container `checkpoints`. Without them it starts an event hub
-//! emulator and keeps its records in memory. It runs until Ctrl-C or SIGTERM.
+//! With `EVENTHUBS_CONNECTION_STRING` (of the event hub, with its `EntityPath`) and `AZURE_STORAGE_CONNECTION_STRING`
+//! set, it reads a real event hub and keeps its records in the container `checkpoints`. Without them it starts an event
+//! hub emulator and keeps its records in memory. It runs until Ctrl-C or SIGTERM.
 
 use std::env;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    // Silences the official client: it logs failures from which this crate recovers.
-    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off";
+    // Silences the official client: this crate recovers from what it logs.
+    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn";
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
 
     let (hub, container, _emulator) = connections().await?;
@@ -44,12 +44,14 @@ async fn main() -> Result<(), BoxError> {
 
 /// Returns a connection string of an event hub and a container, both from the environment or both local.
 async fn connections() -> Result<(String, Arc<dyn BlobContainer>, Option<EventHubEmulator>), BoxError> {
-    let variables = ["EVENTHUBS_CONNECTION_STRING", "STORAGE_CONNECTION_STRING"];
+    let variables = ["EVENTHUBS_CONNECTION_STRING", "AZURE_STORAGE_CONNECTION_STRING"];
     if variables.into_iter().any(|name| env::var(name).is_ok()) {
         let [hub, storage] = variables.map(|name| env::var(name).map_err(|error| format!("{name}: {error}")));
         return Ok((hub?, Arc::new(AzureContainer::from_connection_string(storage?, "checkpoints")?), None));
     }
-    println!("no EVENTHUBS_CONNECTION_STRING and STORAGE_CONNECTION_STRING: using an emulator and records in memory");
+    println!(
+        "no EVENTHUBS_CONNECTION_STRING and AZURE_STORAGE_CONNECTION_STRING: using an emulator and records in memory"
+    );
     let emulator = EventHubEmulator::builder("orders").with_partitions(2).start("127.0.0.1:0").await?;
     let producer = ProducerClient::builder().with_custom_endpoint(emulator.endpoint());
     let producer = producer.open_with_connection_string(&emulator.connection_string(), None).await?;

@@ -26,7 +26,7 @@ mod signals;
 #[derive(Parser)]
 struct Args {
     /// The connection string of the storage account.
-    #[arg(long, env = "STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
+    #[arg(long, env = "AZURE_STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
     storage: Option<String>,
     /// The container for the records. It must exist.
     #[arg(long, default_value = "checkpoints", value_name = "NAME")]

@@ -1,8 +1,8 @@
 //! A consumer as a service: a handler with state, a graceful end, metrics and probes.
 //!
 //! Reads the event hub of `EVENTHUBS_CONNECTION_STRING` (with its `EntityPath`) and keeps its records in the account of
-//! `STORAGE_CONNECTION_STRING`, on behalf of `OWNER_ID`. Serves `/ready`, `/alive`, `/status` and `/metrics` on port
-//! 8080, or on `PORT`; 0 is any free port, which the log names.
+//! `AZURE_STORAGE_CONNECTION_STRING`, on behalf of `OWNER_ID`. Serves `/ready`, `/alive`, `/status` and `/metrics` on
+//! port 8080, or on `PORT`; 0 is any free port, which the log names.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -50,16 +50,21 @@ impl Handler<ReceivedEventData> for Orders {
     }
 }
 
+fn read_variable(name: &str) -> Result<String, BoxError> {
+    env::var(name).map_err(|error| format!("{name}: {error}").into())
+}
+
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off";
+    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn";
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let metrics = install_recorder()?; // before the store connects
 
-    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?;
+    let hub = read_variable("EVENTHUBS_CONNECTION_STRING")?;
     let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
-    let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
-    let owner = OwnerId::new(env::var("OWNER_ID")?)?; // unique, and the same after a restart: the name of the pod
+    let container =
+        AzureContainer::from_connection_string(read_variable("AZURE_STORAGE_CONNECTION_STRING")?, "checkpoints")?;
+    let owner = OwnerId::new(read_variable("OWNER_ID")?)?; // unique, and the same after a restart: the name of the pod
     let store = GroupStore::builder(container, group.clone(), owner)
         .with_config(StoreConfig::default().with_create_container(true))
         .connect()

@@ -18,7 +18,7 @@ use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupS
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let hub = env::var("EVENTHUBS_CONNECTION_STRING")?; // of the event hub, with its EntityPath
     let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
-    let container = AzureContainer::from_connection_string(env::var("STORAGE_CONNECTION_STRING")?, "checkpoints")?;
+    let container = AzureContainer::from_connection_string(env::var("AZURE_STORAGE_CONNECTION_STRING")?, "checkpoints")?;
     let owner = OwnerId::random()?; // better: an id that survives restarts, such as the name of the pod
     let store = GroupStore::connect(container, group.clone(), owner).await?;
     let source = EventHubSource::from_connection_string(&group, hub).connect().await?;

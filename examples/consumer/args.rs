@@ -19,7 +19,7 @@ use crate::Failure;
 #[derive(Debug, Parser)]
 pub struct Args {
     /// The storage of the records: `memory`, `azurite` (started by this program), a connection string, or a SAS URL.
-    #[arg(long, env = "STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
+    #[arg(long, env = "AZURE_STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
     pub storage: Option<String>,
 
     /// The URL of the storage account, for Entra ID: `https://ACCOUNT.blob.core.windows.net`.

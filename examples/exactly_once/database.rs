@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 pub type Result<T, E = rusqlite::Error> = std::result::Result<T, E>;
 
@@ -60,17 +60,12 @@ impl Database {
     /// Begins an epoch, and returns the position of the partition, if there is one. From now on all commits of earlier
     /// epochs are rejected, so the position cannot change anymore before this owner changes it.
     pub fn begin_epoch(&mut self, partition: &str, epoch: i64) -> Result<Option<i64>> {
-        let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        transaction.execute(
-            "INSERT INTO positions (partition_id, epoch) VALUES (?1, ?2)
-             ON CONFLICT (partition_id) DO UPDATE SET epoch = ?2 WHERE epoch < ?2",
+        self.connection.query_row(
+            "INSERT INTO positions (partition_id, epoch, position) VALUES (?1, ?2, NULL)
+             ON CONFLICT (partition_id) DO UPDATE SET epoch = max(epoch, ?2) RETURNING position",
             params![partition, epoch],
-        )?;
-        let position = transaction
-            .query_row("SELECT position FROM positions WHERE partition_id = ?1", [partition], |row| row.get(0))
-            .optional()?;
-        transaction.commit()?;
-        Ok(position.flatten())
+            |row| row.get(0),
+        )
     }
 
     /// Adds the orders to the totals and advances the position from before the first to the last event, both or

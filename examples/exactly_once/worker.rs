@@ -19,7 +19,9 @@ const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Processes until SIGTERM.
 pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
-    let filter = EnvFilter::new("info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off");
+    let filter = EnvFilter::new(
+        "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn",
+    );
     tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
 
     let workspace = Workspace::from_environment()?;

@@ -14,7 +14,7 @@ use crate::journal::Journal;
 
 const FOLDER: &str = "EXACTLY_ONCE_FOLDER";
 const CONTAINER: &str = "EXACTLY_ONCE_CONTAINER";
-const STORAGE: &str = "STORAGE_CONNECTION_STRING";
+const STORAGE: &str = "AZURE_STORAGE_CONNECTION_STRING";
 const HUB: &str = "EVENTHUBS_CONNECTION_STRING";
 /// By then, SIGSTOP has stopped every thread of this process.
 const STOPPED_WITHIN: Duration = Duration::from_millis(500);

@@ -5,16 +5,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use time::OffsetDateTime;
 
 use super::group_description::{GroupDescription, GroupState, Member};
 use super::partition_description::{OwnershipState, PartitionDescription, RecordedPosition, Sdk};
 use super::records::{GroupRecords, HubRanges};
 use crate::model::PartitionId;
 use crate::source::names_another_event;
-
-/// How long a checkpoint may stand still while events wait. Handlers that take longer are rare.
-const STUCK_AFTER: Duration = Duration::from_secs(15 * 60);
 
 /// How urgent a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -199,9 +195,13 @@ impl Finding {
 impl GroupRecords {
     /// Finds what is wrong with the group, the most urgent first. Read the event hub after the records, as for
     /// [`describe`](Self::describe). Without it, the checks that compare records with the partitions are left out.
+    ///
+    /// A partition counts as [stuck](Check::StuckPartition) if it has made
+    /// [no progress](PartitionDescription::time_without_progress) for longer than `stuck_after`. `ehcp doctor` uses 3
+    /// min; handlers that take longer for one batch need more.
     #[must_use]
-    pub fn diagnose(&self, hub: Option<&HubRanges>) -> Vec<Finding> {
-        let examination = Examination { group: &self.describe(hub), records: self, hub };
+    pub fn diagnose(&self, hub: Option<&HubRanges>, stuck_after: Duration) -> Vec<Finding> {
+        let examination = Examination { group: &self.describe(hub), records: self, hub, stuck_after };
         let mut findings: Vec<_> = examination.check_owners().collect();
         findings.extend(examination.check_checkpoints());
         findings.extend(examination.check_records());
@@ -215,6 +215,7 @@ struct Examination<'a> {
     group: &'a GroupDescription,
     records: &'a GroupRecords,
     hub: Option<&'a HubRanges>,
+    stuck_after: Duration,
 }
 
 impl Examination<'_> {
@@ -275,12 +276,16 @@ impl Examination<'_> {
             }),
             finding_about(
                 Check::StuckPartition,
-                self.partitions_where(|partition| is_stuck(partition, self.group.taken_at)),
-                |count| format!("{count} whose checkpoint did not advance for {} minutes", STUCK_AFTER.as_secs() / 60),
+                self.partitions_where(|partition| self.is_stuck(partition)),
+                |count| {
+                    format!("{count} whose checkpoint did not advance for {:?}, although events wait", self.stuck_after)
+                },
             ),
-            finding_about(Check::PausedPartition, self.partitions_where(is_paused), |count| {
-                format!("{count} paused: no events are delivered until the partition is resumed")
-            }),
+            finding_about(
+                Check::PausedPartition,
+                self.partitions_where(|partition| partition.active_pause().is_some()),
+                |count| format!("{count} paused: no events are delivered until the partition is resumed"),
+            ),
         ];
         findings.into_iter().flatten()
     }
@@ -301,6 +306,10 @@ impl Examination<'_> {
         findings.into_iter().flatten().chain(malformed.map(|record| {
             Finding::new(Check::MalformedRecord, Vec::new(), format!("{}: {}", record.blob, record.problem))
         }))
+    }
+
+    fn is_stuck(&self, partition: &PartitionDescription) -> bool {
+        partition.time_without_progress(self.group.taken_at).is_some_and(|time| time > self.stuck_after)
     }
 
     fn partitions_where(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
@@ -366,20 +375,6 @@ fn is_incomplete(partition: &PartitionDescription) -> bool {
     })
 }
 
-fn is_paused(partition: &PartitionDescription) -> bool {
-    partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.paused.is_some())
-}
-
-/// Returns whether events wait and the checkpoint is old, although the partition is not paused. If only the last event
-/// waits, and has arrived recently, events are rare, or it is being processed.
-fn is_stuck(partition: &PartitionDescription, now: OffsetDateTime) -> bool {
-    let waiting = partition.lag.events.unwrap_or_default();
-    let is_old = partition.checkpoint.as_ref().is_some_and(|checkpoint| now - checkpoint.updated > STUCK_AFTER);
-    let last = partition.hub.as_ref().and_then(|hub| hub.last_enqueued_at);
-    let waits_for_new_event = waiting == 1 && last.is_some_and(|last| now - last <= STUCK_AFTER);
-    partition.state == OwnershipState::Owned && waiting > 0 && is_old && !waits_for_new_event && !is_paused(partition)
-}
-
 fn join_ids(members: &[Member], is_selected: impl Fn(&Member) -> bool) -> String {
     let ids: Vec<_> = members.iter().filter(|member| is_selected(member)).map(|member| member.id.as_str()).collect();
     ids.join(", ")
@@ -399,13 +394,15 @@ fn finding_about(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&st
 mod tests {
     use super::super::records::samples::{NOW, foreign, hub, operated, owned};
     use super::*;
-    use crate::model::{OwnershipRecord, Position};
+    use crate::model::{OwnershipRecord, Pause, Position};
     use crate::source::PartitionProperties;
     use crate::store::MalformedRecord;
 
+    const STUCK_AFTER: Duration = Duration::from_secs(3 * 60);
+
     /// Returns the names of the findings in a group whose partitions have events 100 to 199.
     fn found(records: &GroupRecords, partitions: usize) -> Vec<&'static str> {
-        names(&records.diagnose(Some(&hub(&vec![(100, 199); partitions]))))
+        names(&records.diagnose(Some(&hub(&vec![(100, 199); partitions])), STUCK_AFTER))
     }
 
     fn names(findings: &[Finding]) -> Vec<&'static str> {
@@ -425,7 +422,7 @@ mod tests {
     #[test]
     fn a_healthy_group_has_no_findings() {
         assert_eq!(found(&healthy(), 1), [""; 0]);
-        assert_eq!(names(&healthy().diagnose(None)), [""; 0]);
+        assert_eq!(names(&healthy().diagnose(None, STUCK_AFTER)), [""; 0]);
         assert_eq!(found(&GroupRecords::empty(), 1), [""; 0], "there is no group");
         assert_eq!(found(&healthy().with_heartbeat("a", 0), 1), [""; 0]);
     }
@@ -441,7 +438,7 @@ mod tests {
             let crashed = none(150).with(0, owned("a"), 62);
             assert_eq!(found(&crashed, 1), ["no-members"]);
             assert_eq!(found(&none(150).with_heartbeat("a", 0), 1), ["unowned-partition"]);
-            let emptied = none(199).diagnose(Some(&hub(&[(200, 199)])));
+            let emptied = none(199).diagnose(Some(&hub(&[(200, 199)])), STUCK_AFTER);
             assert_eq!(names(&emptied), [""; 0]);
         }
 
@@ -477,7 +474,7 @@ mod tests {
 
         #[test]
         fn several_sdks() {
-            let findings = healthy().with(1, foreign("python"), 0).diagnose(Some(&hub(&[(100, 199); 2])));
+            let findings = healthy().with(1, foreign("python"), 0).diagnose(Some(&hub(&[(100, 199); 2])), STUCK_AFTER);
             assert_eq!(names(&findings), ["several-sdks"]);
             assert_eq!(findings[0].detail, "of other SDKs: python");
             assert_eq!(found(&GroupRecords::empty().with(0, foreign("python"), 0), 1), [""; 0]);
@@ -490,7 +487,7 @@ mod tests {
             assert_eq!(found(&idle(), 1), ["idle-members"]);
             assert_eq!(found(&idle().with(1, owned("b"), 0), 2), [""; 0]);
             assert_eq!(found(&idle(), 2), ["unowned-partition"], "there is one for it");
-            assert_eq!(names(&idle().diagnose(None)), [""; 0], "the number of partitions is unknown");
+            assert_eq!(names(&idle().diagnose(None, STUCK_AFTER)), [""; 0], "the number of partitions is unknown");
             assert_eq!(found(&healthy().with_heartbeat("b", 62), 1), [""; 0]);
         }
     }
@@ -505,10 +502,10 @@ mod tests {
             {
                 assert_eq!(found(&at(number, "x"), 1).contains(&"expired-checkpoint"), expected, "{number}");
             }
-            let emptied = |number| names(&at(number, "x").diagnose(Some(&hub(&[(200, 199)]))));
+            let emptied = |number| names(&at(number, "x").diagnose(Some(&hub(&[(200, 199)])), STUCK_AFTER));
             assert_eq!(emptied(198), ["expired-checkpoint"]);
             assert_eq!(emptied(199), [""; 0]);
-            assert_eq!(names(&at(3, "30").diagnose(None)), [""; 0]);
+            assert_eq!(names(&at(3, "30").diagnose(None, STUCK_AFTER)), [""; 0]);
         }
 
         #[test]
@@ -524,7 +521,7 @@ mod tests {
                 let is_found = found(&at(number, offset), 1).contains(&"checkpoint-beyond-end");
                 assert_eq!(is_found, expected, "{number}, {offset}");
             }
-            let unused = |number| names(&at(number, "-1").diagnose(Some(&hub(&[(0, -1)]))));
+            let unused = |number| names(&at(number, "-1").diagnose(Some(&hub(&[(0, -1)])), STUCK_AFTER));
             assert_eq!((unused(-1), unused(0)), (vec![], vec!["checkpoint-beyond-end"]));
         }
 
@@ -532,13 +529,13 @@ mod tests {
         fn of_a_former_event_hub() {
             let created = |minutes: i64| hub(&[(100, 199)]).with_created_at(NOW - time::Duration::minutes(minutes));
             let written = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 199, "1990", 100);
-            assert_eq!(names(&written.diagnose(Some(&created(200)))), [""; 0]);
-            assert_eq!(names(&written.diagnose(Some(&created(100)))), [""; 0]);
+            assert_eq!(names(&written.diagnose(Some(&created(200)), STUCK_AFTER)), [""; 0]);
+            assert_eq!(names(&written.diagnose(Some(&created(100)), STUCK_AFTER)), [""; 0]);
             let described = written.describe(Some(&created(99)));
             assert_eq!(described.group.lag.events, Some(100), "none of the events was processed");
-            let found = written.diagnose(Some(&created(99)));
+            let found = written.diagnose(Some(&created(99)), STUCK_AFTER);
             assert_eq!(names(&found), ["checkpoint-of-former-hub", "stuck-partition"]);
-            let beyond = at(500, "5000").diagnose(Some(&created(200)));
+            let beyond = at(500, "5000").diagnose(Some(&created(200)), STUCK_AFTER);
             assert_eq!(names(&beyond), ["checkpoint-beyond-end"]);
         }
 
@@ -568,22 +565,32 @@ mod tests {
                 let records = GroupRecords::empty().with(0, owned("a"), 0);
                 found(&records.with_checkpoint(0, number, "x", minutes), 1)
             };
-            assert_eq!(old(16, 150), ["stuck-partition"]);
-            assert_eq!(old(15, 150), [""; 0], "not long enough");
-            assert_eq!(old(16, 199), [""; 0], "no event waits");
+            assert_eq!(old(4, 150), ["stuck-partition"]);
+            assert_eq!(old(3, 150), [""; 0], "not long enough");
+            assert_eq!(old(4, 199), [""; 0], "no event waits");
             let rare = |number, minutes: i64| {
                 let properties = PartitionProperties::new(100, Some(Position::new(199, "1990")), false);
                 let properties = properties.with_last_enqueued_at(NOW - time::Duration::minutes(minutes));
                 let records = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, number, "x", 60);
-                names(&records.diagnose(Some(&[(0.into(), properties)].into_iter().collect())))
+                names(&records.diagnose(Some(&[(0.into(), properties)].into_iter().collect()), STUCK_AFTER))
             };
             assert_eq!(rare(198, 1), [""; 0], "the last event is new");
-            assert_eq!(rare(198, 16), ["stuck-partition"]);
+            assert_eq!(rare(198, 4), ["stuck-partition"]);
             assert_eq!(rare(197, 1), ["stuck-partition"], "the event before may be old");
-            let without_owner = GroupRecords::empty().with_heartbeat("a", 0).with_checkpoint(0, 150, "x", 16);
+            let without_owner = GroupRecords::empty().with_heartbeat("a", 0).with_checkpoint(0, 150, "x", 4);
             assert_eq!(found(&without_owner, 1), ["unowned-partition"]);
+            let claimed = |seconds| {
+                let claimed_at = Some(NOW - Duration::from_secs(seconds));
+                let records = GroupRecords::empty().with(0, OwnershipRecord { claimed_at, ..owned("a") }, 0);
+                found(&records.with_checkpoint(0, 150, "x", 60), 1)
+            };
+            assert_eq!(claimed(180), [""; 0], "its owner is new");
+            assert_eq!(claimed(181), ["stuck-partition"]);
+            let mut paused = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 150, "x", 60);
+            paused.checkpoints.records[0].record.paused = Some(Pause::new(NOW, None, None));
+            assert_eq!(found(&paused, 1), ["paused-partition"]);
             let away = OwnershipRecord { away: true, ..owned("a") };
-            let away = GroupRecords::empty().with(0, away, 0).with_checkpoint(0, 150, "x", 16);
+            let away = GroupRecords::empty().with(0, away, 0).with_checkpoint(0, 150, "x", 4);
             assert_eq!(found(&away, 1), [""; 0]);
         }
     }
@@ -594,10 +601,10 @@ mod tests {
         #[test]
         fn orphans() {
             let records = healthy().with(7, owned("a"), 0).with(9, owned("a"), 0).with_checkpoint(9, 3, "30", 0);
-            let findings = records.diagnose(Some(&hub(&[(100, 199)])));
+            let findings = records.diagnose(Some(&hub(&[(100, 199)])), STUCK_AFTER);
             assert_eq!(names(&findings), ["orphan-record"]);
             assert_eq!(findings[0].partitions, [7.into(), 9.into()]);
-            assert_eq!(names(&records.diagnose(None)), [""; 0], "the partitions are unknown");
+            assert_eq!(names(&records.diagnose(None, STUCK_AFTER)), [""; 0], "the partitions are unknown");
         }
 
         #[test]
@@ -625,7 +632,7 @@ mod tests {
     #[test]
     fn the_most_urgent_findings_come_first() {
         let records = at(3, "30").with_heartbeat("a", 0).with_heartbeat("b", 0).with_heartbeat("c", 0);
-        let findings = records.with(1, foreign("python"), 0).diagnose(Some(&hub(&[(100, 199); 2])));
+        let findings = records.with(1, foreign("python"), 0).diagnose(Some(&hub(&[(100, 199); 2])), STUCK_AFTER);
         assert_eq!(names(&findings), ["expired-checkpoint", "several-sdks", "idle-members"]);
         let severities: Vec<_> = findings.iter().map(|finding| finding.severity).collect();
         assert_eq!(severities, [Severity::Error, Severity::Warning, Severity::Info]);

@@ -51,6 +51,8 @@ pub struct GroupSummary {
     pub members: usize,
     /// The number of partitions without a live owner.
     pub unowned: usize,
+    /// The number of partitions that are paused, or parked after a failure.
+    pub paused: usize,
     /// How many events wait in all partitions together.
     pub lag: Lag,
     /// Whether records of the group exist under names in the other letter case, too.
@@ -174,6 +176,7 @@ impl Describer<'_> {
                 state: self.group_state(&partitions, &members),
                 members: members.len(),
                 unowned: partitions.iter().filter(|partition| !partition.state.is_live()).count(),
+                paused: partitions.iter().filter(|partition| partition.active_pause().is_some()).count(),
                 lag: Lag { events, state: if events.is_some() { LagState::Known } else { LagState::Unknown } },
                 other_name_case: !self.records.other.is_empty(),
             },

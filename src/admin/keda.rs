@@ -10,7 +10,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::records::{GroupRecords, HubRanges};
-use crate::model::PartitionId;
+use crate::model::{PartitionId, Pause};
 use crate::source::Lag;
 use crate::store::{Checkpoint, NameCase};
 
@@ -206,6 +206,8 @@ pub struct KedaPartition {
     pub count: KedaLag,
     /// How many events wait.
     pub lag: Lag,
+    /// The pause, if the partition is paused. KEDA counts its events all the same.
+    pub paused: Option<Pause>,
 }
 
 impl GroupRecords {
@@ -227,6 +229,7 @@ impl GroupRecords {
                     Some(number) => number.map_or(KedaRecord::Unreadable, KedaRecord::Number),
                 };
                 Some(KedaPartition {
+                    paused: partition.checkpoint.and_then(|checkpoint| checkpoint.paused),
                     id: partition.id,
                     sequence_number: number.flatten(),
                     first: range.first,

@@ -32,6 +32,31 @@ pub struct PartitionDescription {
     pub owner: Option<OwnerDescription>,
 }
 
+impl PartitionDescription {
+    /// Returns the pause, if the partition is paused, or parked after a failure.
+    #[must_use]
+    pub fn active_pause(&self) -> Option<&Pause> {
+        self.checkpoint.as_ref()?.paused.as_ref()
+    }
+
+    /// Returns for how long the owner has made no progress although events wait: since the last of its claim, its
+    /// checkpoint and, if one event waits, the arrival of that event. `now` is by the server's clock.
+    ///
+    /// `None` if the partition has no live owner or is paused, if no event waits, or if the event hub was not read. A
+    /// handler that takes long for one batch makes no progress either.
+    #[must_use]
+    pub fn time_without_progress(&self, now: OffsetDateTime) -> Option<Duration> {
+        let waiting = self.lag.events.filter(|events| *events > 0)?;
+        if self.state != OwnershipState::Owned || self.active_pause().is_some() {
+            return None;
+        }
+        let last_enqueued = self.hub.as_ref().and_then(|hub| hub.last_enqueued_at).filter(|_| waiting == 1);
+        let claimed = self.owner.as_ref().and_then(|owner| owner.since);
+        let since = [Some(self.checkpoint.as_ref()?.updated), claimed, last_enqueued].into_iter().flatten().max()?;
+        Some((now - since).try_into().unwrap_or_default())
+    }
+}
+
 /// A checkpoint.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]

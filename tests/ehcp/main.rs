@@ -64,6 +64,7 @@ mod safety;
 mod screen;
 mod secrets;
 mod serve;
+mod standstill;
 mod transcript;
 mod undo;
 mod watch;

@@ -98,6 +98,33 @@ async fn looks_right(browser: &mut Browser) {
     assert!(!browser.screenshot().await.is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_shows_a_pause_and_its_reason() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let mut fleet = Fleet::with_batches(2, 8).await;
+    fleet.all_published().await;
+    let processor = fleet.own("a").await;
+    fleet.all_processed().await;
+    let program = Program::for_fleet(&fleet).await;
+    let server = Server::start(&program, &[]).await;
+    browser.open(&server.url).await;
+    let state = r##"document.querySelector("#partitions tr[data-partition='1'] .pill")?.textContent"##;
+    browser.wait_for(&format!("{state} === 'owned'")).await;
+    let pause = ["pause", "-p", "1", "--for", "2h", "--reason", "<b>a migration</b>", "--live", "--execute"];
+    program.run(&pause).await.ended(0);
+    browser.wait_for(&format!("{state} === 'paused'")).await;
+    let banner = text(&mut browser, "banners").await;
+    assert!(banner.starts_with("Partition 1 is paused until "), "{banner}");
+    assert!(banner.ends_with(": <b>a migration</b>"), "{banner}");
+    browser.wait_for("document.querySelector('#feed').textContent.includes('partition 1 paused until ')").await;
+    assert_eq!(text(&mut browser, "owned-note").await, "all have an owner, 1 paused");
+    program.run(&["resume", "--live", "--execute"]).await.ended(0);
+    browser.wait_for(&format!("{state} === 'owned' && !document.getElementById('banners').textContent")).await;
+    browser.wait_for("document.querySelector('#feed').textContent.includes('partition 1 resumed')").await;
+    assert_eq!(browser.problems(), [""; 0]);
+    processor.shut_down().await;
+}
+
 /// Ids come from other programs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_shows_ids_as_text() {

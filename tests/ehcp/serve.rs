@@ -58,6 +58,24 @@ async fn metrics_show_partitions_without_owner() {
     assert_eq!(server.stop().await, Some(0));
 }
 
+#[tokio::test]
+async fn a_pause_is_a_metric_and_an_event() {
+    let (_fleet, program) = group().await;
+    program.run(&["pause", "-p", "0", "--reason", "a migration", "--execute"]).await.ended(0);
+    let server = Server::start(&program, &[]).await;
+    let metrics = server.wait_for("/metrics", |text| text.contains("_partition_paused{")).await;
+    let paused = [(r#"partition="0",state="paused""#.to_owned(), 1)];
+    assert_eq!(values(&metrics, "partition_paused"), paused);
+    let group = server.json("/api/group").await;
+    assert_eq!(group["partitions"][0]["checkpoint"]["paused"]["reason"], "a migration");
+    assert_eq!(server.json("/api/groups").await["groups"][0]["paused"], 1);
+    program.run(&["resume", "--execute"]).await.ended(0);
+    server.wait_for("/metrics", |text| !text.contains("_partition_paused{")).await;
+    let group = server.json("/api/group").await;
+    let changes = group["changes"].as_array().unwrap();
+    assert!(changes.iter().any(|change| change["kind"] == "resumed" && change["partition"] == "0"), "{changes:?}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn series_of_what_is_gone_vanish() {
     let (fleet, program) = group().await;
@@ -229,7 +247,7 @@ async fn wrong_options_are_refused() {
     assert!(run.stderr.contains("'5ms'") && run.stderr.contains("at least 100ms"), "{}", run.stderr);
     program.run(&["serve", "--all", "--group", "billing"]).await.ended(64);
     let run = Program::bare().run(&["serve", "--all"]).await.ended(64);
-    assert!(run.stderr.contains("--container"), "{}", run.stderr);
+    assert!(run.stderr.contains("--account"), "{}", run.stderr);
     let server = Server::start(&program, &[]).await;
     assert_eq!(server.notes, [""; 0], "loopback needs no warning");
     let address = server.url.strip_prefix("http://").unwrap();

@@ -103,7 +103,7 @@ async fn a_wrong_command_line_of_watch() {
     for (arguments, message) in [
         (&["watch", "--interval", "1ms"][..], "at least 100ms"),
         (&["watch", "-o", "csv"], "-o ndjson"),
-        (&["watch"], "pass --container"),
+        (&["watch"], "pass --account"),
     ] {
         let run = program.run(arguments).await.ended(64);
         assert!(run.stderr.contains(message), "{arguments:?}: {}", run.stderr);

@@ -269,9 +269,9 @@ mod descriptions {
         assert_eq!(described.group.lag.events, Some(1));
         let partitions = &described.members[0].partitions;
         assert_eq!(partitions.iter().map(PartitionId::as_str).collect::<Vec<_>>(), ["0", "1", "2"]);
-        assert_eq!(records.diagnose(Some(&hub)).len(), 0);
-        sleep(16 * 60 * SECOND).await;
-        let findings = operator.read().await.unwrap().diagnose(Some(&hub));
+        assert_eq!(records.diagnose(Some(&hub), 3 * 60 * SECOND).len(), 0);
+        sleep(4 * 60 * SECOND).await;
+        let findings = operator.read().await.unwrap().diagnose(Some(&hub), 3 * 60 * SECOND);
         let found: Vec<_> = findings.iter().map(|found| (found.check.as_str(), found.partitions.len())).collect();
         assert_eq!(found, [("stuck-partition", 1)]);
         a.crash().await;
@@ -300,7 +300,7 @@ mod descriptions {
         publish(&world, 2, 0..5);
         let operator = operator(&world).await;
         let hub = HubRanges::read(&world.hub.source()).await.unwrap();
-        let found = operator.read().await.unwrap().diagnose(Some(&hub));
+        let found = operator.read().await.unwrap().diagnose(Some(&hub), 3 * 60 * SECOND);
         let checks: Vec<_> = found.iter().map(|found| found.check.as_str()).collect();
         assert_eq!(
             checks,
@@ -309,7 +309,7 @@ mod descriptions {
         );
         let plan = planned(&world, &operator, &Reset::to(ResetTarget::Start(StartPosition::Earliest))).await;
         done(&plan, &operator).await;
-        let found = operator.read().await.unwrap().diagnose(Some(&hub));
+        let found = operator.read().await.unwrap().diagnose(Some(&hub), 3 * 60 * SECOND);
         assert_eq!(found.iter().map(|found| found.check.as_str()).collect::<Vec<_>>(), ["no-members"]);
     }
 }

@@ -59,7 +59,7 @@ async fn a_paused_partition_is_kept_and_not_delivered() {
         let [HealthIssue::Paused { partition, .. }] = &issues[..] else { panic!("{issues:?}") };
         assert_eq!(partition.as_str(), "0");
         let described = operator(&world).await.read().await.unwrap().describe(None);
-        let found = operator(&world).await.read().await.unwrap().diagnose(None);
+        let found = operator(&world).await.read().await.unwrap().diagnose(None, HOUR);
         assert!(found.iter().any(|found| found.check == Check::PausedPartition), "{found:?}");
         let checkpoint = described.partitions[0].checkpoint.as_ref().unwrap();
         assert_eq!(checkpoint.paused.as_ref().unwrap().reason.as_deref(), Some("a migration"));

@@ -24,6 +24,8 @@ const STORAGE_VARIABLE: &str = "AZURE_STORAGE_CONNECTION_STRING";
 /// How long a request to the event hub may take: a healthy one needs less than a second, a login with a slow tool more.
 const HUB_TIMEOUT: Duration = Duration::from_secs(20);
 const HUB_CONTEXT: &str = "the event hub (--no-hub leaves it out)";
+/// The container of the README and of the examples.
+const DEFAULT_CONTAINER: &str = "checkpoints";
 const DEFAULT_SUFFIX: &str = "servicebus.windows.net";
 
 /// What to connect to.
@@ -231,9 +233,7 @@ pub struct StorageConnection {
 impl StorageConnection {
     pub fn resolve(global: &Global) -> Result<Self> {
         let settings = global.settings.clone().or(Profiles::read()?.select(global.profile.as_deref())?);
-        let Some(container_name) = settings.container.clone() else {
-            return Err(Failure::usage("the container is missing: pass --container"));
-        };
+        let container_name = settings.container.clone().unwrap_or_else(|| DEFAULT_CONTAINER.to_owned());
         let connection_string = global.storage_connection_string.as_deref();
         let secret = resolve_secret("--storage-connection-string", connection_string, STORAGE_VARIABLE)?;
         let account = settings.account.clone();

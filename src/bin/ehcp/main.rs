@@ -6,6 +6,7 @@ mod commands;
 mod connection;
 mod exit;
 mod output;
+mod pauses;
 mod profile;
 mod progress;
 mod safety;

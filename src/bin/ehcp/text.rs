@@ -65,6 +65,14 @@ pub fn format_duration(duration: Duration) -> String {
     }
 }
 
+/// Returns a number of seconds in its largest unit; with one decimal if there are few.
+pub fn format_seconds(seconds: f64) -> String {
+    if (0.05..9.95).contains(&seconds) {
+        return format!("{seconds:.1}s");
+    }
+    format_duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
+}
+
 /// Returns a list with ranges: `0-3,7`.
 pub fn join_ranges<'a>(partitions: impl IntoIterator<Item = &'a PartitionId>) -> String {
     let mut parts = Vec::<(String, Option<(u64, u64)>)>::new();
@@ -131,6 +139,9 @@ mod tests {
             [(0, "0s"), (119, "119s"), (120, "2min"), (7199, "119min"), (7200, "2h"), (172_800, "2d")]
         {
             assert_eq!(format_duration(Duration::from_secs(seconds)), expected);
+        }
+        for (value, expected) in [(0.04, "0s"), (0.21, "0.2s"), (10.0, "10s"), (1080.0, "18min"), (-3.0, "0s")] {
+            assert_eq!(format_seconds(value), expected);
         }
         let now = datetime!(2026-11-23 10:00 UTC);
         assert_eq!(format_ago(now, now + time::Duration::SECOND), "0s", "clocks differ");

@@ -35,7 +35,7 @@ pub struct ConnectionSettings {
     /// The storage account: its name, or the URL of its blob service.
     #[arg(short, long, global = true, env = "EHCP_ACCOUNT", value_name = "NAME", help_heading = CONNECTION)]
     pub account: Option<String>,
-    /// The blob container.
+    /// The blob container [default: checkpoints].
     #[arg(short, long, global = true, env = "EHCP_CONTAINER", value_name = "NAME", help_heading = CONNECTION)]
     pub container: Option<String>,
     /// The credential of Entra ID [default: auto].

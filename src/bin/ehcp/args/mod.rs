@@ -97,7 +97,7 @@ pub enum Command {
     #[command(after_help = "Examples:\n  ehcp describe\n  ehcp describe --members\n  ehcp describe -o wide --no-hub")]
     Describe(DescribeArgs),
     /// Shows how many events wait.
-    #[command(after_help = "Examples:\n  ehcp lag\n  ehcp lag --sum\n  ehcp lag --max 1000 || alert")]
+    #[command(after_help = "Examples:\n  ehcp lag\n  ehcp lag -p 3 --sum\n  ehcp lag --max 1000 || alert")]
     Lag(LagArgs),
     /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
     ///
@@ -171,12 +171,13 @@ pub enum Command {
     Peek(PeekArgs),
     /// Checks a group for a monitoring system, with the exit status of a Nagios plugin.
     #[command(
-        after_help = "Examples:\n  ehcp check --lag-warn 1000 --lag-crit 100000\n  ehcp check --updated-within 10m -o json\n\nExit status: 0 ok; 1 warning; 2 critical; 3 unknown"
+        after_help = "Examples:\n  ehcp check --lag-warn 1000 --lag-crit 100000 --lag-age-warn 5m\n  ehcp check --updated-within 10m -o json\n\nExit status: 0 ok; 1 warning; 2 critical; 3 unknown"
     )]
     Check(CheckArgs),
     /// Finds what is wrong with a group, and says what to do.
     #[command(after_help = "Examples:
   ehcp doctor
+  ehcp doctor --stuck-after 20m     for handlers that take minutes
   ehcp doctor --write-probe --only storage --only hub
 
 Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Storage Blob Data Contributor to write.")]
@@ -235,15 +236,19 @@ pub struct ListArgs {
 #[derive(Debug, ClapArgs)]
 pub struct DescribeArgs {
     /// Shows the members instead of the partitions.
-    #[arg(long, conflicts_with = "state")]
+    #[arg(long, conflicts_with_all = ["state", "partitions"])]
     pub members: bool,
     /// Shows the group as a whole instead of the partitions.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "partitions")]
     pub state: bool,
+    #[command(flatten)]
+    pub selection: Selection,
 }
 
 #[derive(Debug, ClapArgs)]
 pub struct LagArgs {
+    #[command(flatten)]
+    pub selection: Selection,
     /// Shows one number, the sum.
     #[arg(long)]
     pub sum: bool,
@@ -276,10 +281,17 @@ pub struct CheckArgs {
     /// Critical if the sum of the lag is greater.
     #[arg(long, value_name = "EVENTS")]
     pub lag_crit: Option<u64>,
+    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer. Paused
+    /// partitions do not count.
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
+    pub lag_age_warn: Option<Duration>,
+    /// Critical in the same case.
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
+    pub lag_age_crit: Option<Duration>,
     /// Critical if a partition has had no live owner for longer. At once without this option.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub unowned_for: Option<Duration>,
-    /// Critical if events wait and a checkpoint is older.
+    /// Critical if events wait and a checkpoint is older. Paused partitions do not count.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub updated_within: Option<Duration>,
 }
@@ -289,6 +301,9 @@ pub struct DoctorArgs {
     /// Also writes and deletes a blob, to check the permission to write and what the account does with writes.
     #[arg(long)]
     pub write_probe: bool,
+    /// How long a checkpoint may stand still while events wait. Handlers that take longer for one batch need more.
+    #[arg(long, value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION")]
+    pub stuck_after: Duration,
     /// Only this check; may be repeated.
     #[arg(long, value_name = "CHECK")]
     pub only: Vec<String>,

@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, ValueEnum};
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::GroupDescription;
 use time::OffsetDateTime;
 
+use crate::exit::{Failure, Result};
 use crate::text::{PartitionList, parse_partitions, parse_time};
 
 /// Where to set the checkpoints.
@@ -47,6 +50,22 @@ pub struct Selection {
     /// Only these partitions, as 0,3-5.
     #[arg(short, long, value_parser = parse_partitions, value_name = "LIST")]
     pub partitions: Option<PartitionList>,
+}
+
+impl Selection {
+    /// Returns whether a partition is selected: all of them, if none is named.
+    pub fn includes(&self, partition: &PartitionId) -> bool {
+        self.partitions.as_ref().is_none_or(|PartitionList(listed)| listed.contains(partition))
+    }
+
+    /// Fails if a named partition is none of the group.
+    pub fn check_partitions(&self, group: &GroupDescription) -> Result<()> {
+        let mut named = self.partitions.iter().flat_map(|PartitionList(listed)| listed);
+        match named.find(|id| group.partition(id).is_none()) {
+            Some(unknown) => Err(Failure::usage(format!("the group has no partition {unknown}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What is permitted.

@@ -1,13 +1,18 @@
 //! `ehcp describe`.
 
-use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
+use std::collections::BTreeMap;
 
-use super::pause::format_pause;
+use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
+use serde::Serialize;
+
 use crate::args::{DescribeArgs, Global};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Result};
 use crate::output::{Column, Output, Table, Tone, print_text};
+use crate::pauses::{count_pauses, format_pause, pause_name};
 use crate::text::{format_count, format_time, join_ranges, or_empty};
+use crate::watching::{GroupHistory, WaitingTime};
 
 const PARTITIONS: &[Column] = &[
     Column::text("PARTITION"),
@@ -23,6 +28,7 @@ const PARTITIONS: &[Column] = &[
     Column::number("LAST"),
     Column::number("LAG"),
     Column::text("LAG-STATE").wide(),
+    Column::text("BEHIND"),
     Column::text("UPDATED"),
     Column::text("PAUSED").wide(),
     Column::text("POSITIONS").wide(),
@@ -43,11 +49,21 @@ const STATE: &[Column] = &[
     Column::number("OWNERS"),
     Column::number("PARTITIONS"),
     Column::number("UNOWNED"),
+    Column::number("PAUSED"),
     Column::number("TOTAL-LAG"),
 ];
 
+#[derive(Serialize)]
+struct GroupDocument<'a> {
+    #[serde(flatten)]
+    group: &'a GroupDescription,
+    /// How long the event after each checkpoint has waited, as far as one look can know it.
+    behind: BTreeMap<&'a PartitionId, WaitingTime>,
+}
+
 pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
-    let group = GroupConnection::resolve(global)?.describe_group().await?;
+    let mut group = GroupConnection::resolve(global)?.describe_group().await?;
+    describe.selection.check_partitions(&group)?;
     let output = Output::new(global);
     if describe.members {
         output.show_document(&group, &group.members, &member_table(&group, output))?;
@@ -57,28 +73,32 @@ pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
         if output.is_for_people() {
             print_text(&format!("{}\n\n", format_headline(&group)))?;
         }
-        output.show_document(&group, &group.partitions, &partition_table(&group, output))?;
+        group.partitions.retain(|partition| describe.selection.includes(&partition.id));
+        let history = GroupHistory::of_look(group.clone());
+        let table = partition_table(&group, &history, output);
+        let waiting = group.partitions.iter().map(|partition| Some((&partition.id, history.waiting_time(partition)?)));
+        let document = GroupDocument { group: &group, behind: waiting.flatten().collect() };
+        output.show_document(&document, &group.partitions, &table)?;
     }
     Ok(Exit::Done)
 }
 
 fn format_headline(group: &GroupDescription) -> String {
     let summary = &group.group;
-    let keeps_positions = group
-        .partitions
-        .iter()
-        .filter_map(|partition| partition.checkpoint.as_ref())
-        .any(|checkpoint| checkpoint.own_position);
-    format!(
-        "{}  {}, {}, {}, {} without an owner, lag {}{}",
-        group_name(group),
-        summary.state,
+    let counts = [
+        summary.state.to_string(),
         format_count(summary.members, "owner"),
         format_count(group.partitions.len(), "partition"),
-        summary.unowned,
-        summary.lag,
-        if keeps_positions { ", the application keeps its own positions" } else { "" },
-    )
+        format!("{} without an owner", summary.unowned),
+    ];
+    let counts: Vec<_> = counts.into_iter().chain(count_pauses(&group.partitions)).collect();
+    let mut checkpoints = group.partitions.iter().filter_map(|partition| partition.checkpoint.as_ref());
+    let own_positions = if checkpoints.any(|checkpoint| checkpoint.own_position) {
+        ", the application keeps its own positions"
+    } else {
+        ""
+    };
+    format!("{}  {}, lag {}{own_positions}", group_name(group), counts.join(", "), summary.lag)
 }
 
 fn group_name(group: &GroupDescription) -> String {
@@ -86,7 +106,7 @@ fn group_name(group: &GroupDescription) -> String {
     format!("{}/{}/{}", summary.namespace, summary.event_hub, summary.consumer_group)
 }
 
-fn partition_table(group: &GroupDescription, output: Output) -> Table {
+fn partition_table(group: &GroupDescription, history: &GroupHistory, output: Output) -> Table {
     let mut table = Table::new(PARTITIONS);
     for partition in &group.partitions {
         let owner = partition.owner.as_ref();
@@ -94,7 +114,7 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
         let position = checkpoint.map(|checkpoint| &checkpoint.position);
         let hub = partition.hub.as_ref();
         let lag_state = serde_json::to_value(partition.lag.state).ok();
-        let pause = checkpoint.and_then(|checkpoint| checkpoint.paused.as_ref());
+        let pause = partition.active_pause();
         let tone = match partition.state {
             OwnershipState::Expired => Tone::Bad,
             OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
@@ -103,7 +123,10 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
         };
         let cells = [
             partition.id.to_string(),
-            if pause.is_some() { format!("{}, paused", partition.state) } else { partition.state.to_string() },
+            pause.map_or_else(
+                || partition.state.to_string(),
+                |pause| format!("{}, {}", partition.state, pause_name(pause)),
+            ),
             or_empty(owner.map(|owner| &owner.id)),
             or_empty(owner.map(|owner| output.format_ago(group.taken_at, owner.renewed))),
             or_empty(owner.map(|owner| output.format_duration(owner.expires_in))),
@@ -115,6 +138,7 @@ fn partition_table(group: &GroupDescription, output: Output) -> Table {
             or_empty(hub.and_then(|hub| hub.last)),
             or_empty(partition.lag.events),
             lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
+            or_empty(history.waiting_time(partition)),
             or_empty(checkpoint.map(|checkpoint| output.format_ago(group.taken_at, checkpoint.updated))),
             or_empty(pause.map(format_pause)),
             or_empty(checkpoint.filter(|checkpoint| checkpoint.own_position).map(|_| "application")),
@@ -148,6 +172,7 @@ fn state_table(group: &GroupDescription) -> Table {
         summary.members.to_string(),
         group.partitions.len().to_string(),
         summary.unowned.to_string(),
+        summary.paused.to_string(),
         or_empty(summary.lag.events),
     ]);
     table

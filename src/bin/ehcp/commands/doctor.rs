@@ -1,6 +1,6 @@
 //! `ehcp doctor`.
 
-use eventhubs_checkpoint::admin::{Check, GroupRecords, HubRanges, Severity};
+use eventhubs_checkpoint::admin::{Check, Finding, GroupRecords, HubRanges, Severity};
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, PartitionId};
 use serde::Serialize;
@@ -81,7 +81,7 @@ pub async fn run(global: &Global, doctor: &DoctorArgs) -> Result<Exit> {
     }
     let hub = check_hub(&connection, &mut rows).await;
     if let Some(records) = &records {
-        rows.extend(finding_rows(records, hub.as_ref()));
+        rows.extend(finding_rows(&records.diagnose(hub.as_ref(), doctor.stuck_after), hub.is_some()));
     }
     rows.retain(|row| is_wanted(row, &doctor.only));
     show_checks(global, &rows)?;
@@ -198,8 +198,7 @@ fn needs_hub(check: &str) -> bool {
 }
 
 /// Returns a row for each finding, and one for each check without any.
-fn finding_rows(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<CheckRow> {
-    let findings = records.diagnose(hub);
+fn finding_rows(findings: &[Finding], has_hub: bool) -> Vec<CheckRow> {
     let found = findings.iter().map(|finding| CheckRow {
         check: finding.check.to_string(),
         result: finding.severity.to_string(),
@@ -209,11 +208,11 @@ fn finding_rows(records: &GroupRecords, hub: Option<&HubRanges>) -> Vec<CheckRow
     });
     let clean = Check::ALL.iter().filter(|check| findings.iter().all(|finding| finding.check != **check));
     found
-        .chain(clean.map(|check| match hub {
-            None if needs_hub(check.as_str()) => {
-                CheckRow { result: SKIPPED.to_owned(), ..CheckRow::ok(check.as_str(), "it needs the event hub") }
+        .chain(clean.map(|check| {
+            if has_hub || !needs_hub(check.as_str()) {
+                return CheckRow::ok(check.as_str(), "");
             }
-            _ => CheckRow::ok(check.as_str(), ""),
+            CheckRow { result: SKIPPED.to_owned(), ..CheckRow::ok(check.as_str(), "it needs the event hub") }
         }))
         .collect()
 }
@@ -262,4 +261,20 @@ fn show_table(global: &Global, rows: &[CheckRow]) -> Result<()> {
         table.add_row_in_tone(cells, tone);
     }
     Output::new(global).show_document(&DoctorDocument { schema: "ehcp.doctor/1", checks: rows }, rows, &table)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_page_has_a_criterion_for_every_check() {
+        let page =
+            std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/ehcp.md")).unwrap();
+        let checks = Check::ALL.iter().map(|check| check.as_str()).chain([STORAGE, STORAGE_WRITE, HUB]);
+        let missing: Vec<_> = checks.filter(|check| !page.contains(&format!("\n| `{check}` | "))).collect();
+        assert_eq!(missing, [""; 0]);
+    }
 }

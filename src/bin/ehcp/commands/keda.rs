@@ -9,6 +9,7 @@ use crate::args::{Global, KedaArgs};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, Tone, print_note, print_text};
+use crate::pauses::{group_pauses, pause_name};
 use crate::text::{join_ranges, or_empty};
 
 const COLUMNS: &[Column] = &[
@@ -40,10 +41,12 @@ pub async fn run(global: &Global, keda: &KedaArgs) -> Result<Exit> {
     let records = connection.connect_reader().await?.read().await?;
     let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
     let described = connection.require_records(records.describe(Some(&ranges)))?;
+    keda.selection.check_partitions(&described)?;
     let poll = records.keda(&ranges);
     show_poll(global, keda, &described, &poll)?;
     let problems = list_problems(&poll, &described);
     problems.iter().for_each(print_note);
+    pause_notes(&poll).for_each(print_note);
     Ok(if problems.is_empty() { Exit::Done } else { Exit::Differences })
 }
 
@@ -53,16 +56,19 @@ fn show_poll(global: &Global, keda: &KedaArgs, described: &GroupDescription, pol
     if output.is_for_people() {
         print_text(&format!("{}\n\n", format_headline(described, poll, scale, keda.threshold)))?;
     }
+    // The sum and the scale are of all partitions.
+    let mut shown = poll.clone();
+    shown.partitions.retain(|partition| keda.selection.includes(&partition.id));
     let mut table = Table::new(COLUMNS);
-    for partition in &poll.partitions {
+    for partition in &shown.partitions {
         table.add_row_in_tone(
             partition_cells(partition),
             if partition.is_wrong() { Tone::Warning } else { Tone::Plain },
         );
     }
     let document =
-        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll, threshold: keda.threshold, scale };
-    output.show_document(&document, &poll.partitions, &table)
+        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll: &shown, threshold: keda.threshold, scale };
+    output.show_document(&document, &shown.partitions, &table)
 }
 
 fn format_headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<KedaScale>, threshold: i64) -> String {
@@ -79,6 +85,7 @@ fn format_headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<
 }
 
 fn partition_cells(partition: &KedaPartition) -> [String; 7] {
+    let why = partition.count.why;
     [
         partition.id.to_string(),
         or_empty(partition.sequence_number),
@@ -86,7 +93,7 @@ fn partition_cells(partition: &KedaPartition) -> [String; 7] {
         or_empty(partition.last),
         or_empty(partition.count.events),
         or_empty(partition.lag.events),
-        partition.count.why.to_string(),
+        partition.paused.as_ref().map_or_else(|| why.to_string(), |pause| format!("{why}; {}", pause_name(pause))),
     ]
 }
 
@@ -110,4 +117,13 @@ fn list_problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
         problems.push(format!("partition {}: {why}: {remedy}", join_ranges(partitions)));
     }
     problems
+}
+
+/// Returns which partitions are paused. That is no fault of KEDA's count, which is the lag.
+fn pause_notes(poll: &KedaPoll) -> impl Iterator<Item = String> {
+    let paused = poll.partitions.iter().filter_map(|partition| Some((&partition.id, partition.paused.as_ref()?)));
+    group_pauses(paused).into_iter().map(|(pause, partitions)| {
+        let partitions = join_ranges(partitions);
+        format!("note: KEDA counts the events of partition {partitions}, although no replica processes them: {pause}")
+    })
 }

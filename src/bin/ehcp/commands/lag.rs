@@ -24,8 +24,11 @@ pub async fn run(global: &Global, lag: &LagArgs) -> Result<Exit> {
     if global.no_hub {
         return Err(Failure::usage("the lag needs the event hub: remove --no-hub"));
     }
-    let group = connection.describe_group().await?;
-    let Some(total) = group.group.lag.events else {
+    let mut group = connection.describe_group().await?;
+    lag.selection.check_partitions(&group)?;
+    group.partitions.retain(|partition| lag.selection.includes(&partition.id));
+    let mut lags = group.partitions.iter().map(|partition| partition.lag.events);
+    let Some(total) = lags.try_fold(0, |sum: u64, events| Some(sum.saturating_add(events?))) else {
         let unknown = group.partitions.iter().filter(|partition| partition.lag.events.is_none());
         return Err(Failure::failed(format!(
             "the lag of partition {} is unknown: see `ehcp describe -o wide`",

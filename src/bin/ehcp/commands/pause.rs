@@ -9,8 +9,9 @@ use crate::args::{Global, PauseArgs, ResumeArgs, Selection};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone, print_note};
+use crate::pauses::format_pause;
 use crate::safety::{DisplacePermission, check_live, exit_of, note_dry_run};
-use crate::text::{format_count, format_time, or_empty};
+use crate::text::{format_count, or_empty};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -36,7 +37,7 @@ impl PauseRow {
             partition: partition.id.clone(),
             state: partition.state.to_string(),
             owner: partition.owner.as_ref().map(|owner| owner.id.to_string()),
-            paused_before: pause_of(partition).cloned(),
+            paused_before: partition.active_pause().cloned(),
             result: None,
         }
     }
@@ -84,7 +85,7 @@ pub async fn run_resume(global: &Global, resume: &ResumeArgs) -> Result<Exit> {
     let operator = connection.connect_operator().await?;
     let group = connection.require_records(operator.read().await?.describe(None))?;
     let mut selected = select(&group, &resume.selection)?;
-    selected.retain(|partition| pause_of(partition).is_some());
+    selected.retain(|partition| partition.active_pause().is_some());
     let permitted = check_owners(&selected, resume.takeover.live);
     let rows: Vec<_> = selected.iter().map(|partition| PauseRow::new(partition)).collect();
     if !resume.takeover.execute {
@@ -96,21 +97,14 @@ pub async fn run_resume(global: &Global, resume: &ResumeArgs) -> Result<Exit> {
     show_outcomes(global, rows, "ehcp.resume/1", "resumed", outcomes)
 }
 
-fn pause_of(partition: &PartitionDescription) -> Option<&Pause> {
-    partition.checkpoint.as_ref()?.paused.as_ref()
-}
-
 fn ids(selected: &[&PartitionDescription]) -> Vec<PartitionId> {
     selected.iter().map(|partition| partition.id.clone()).collect()
 }
 
 /// Returns the partitions of the command line, or all.
 fn select<'a>(group: &'a GroupDescription, selection: &Selection) -> Result<Vec<&'a PartitionDescription>> {
-    let Some(partitions) = &selection.partitions else { return Ok(group.partitions.iter().collect()) };
-    if let Some(unknown) = partitions.0.iter().find(|id| group.partition(id).is_none()) {
-        return Err(Failure::usage(format!("partition {unknown} has no record")));
-    }
-    Ok(group.partitions.iter().filter(|partition| partitions.0.contains(&partition.id)).collect())
+    selection.check_partitions(group)?;
+    Ok(group.partitions.iter().filter(|partition| selection.includes(&partition.id)).collect())
 }
 
 fn check_owners(selected: &[&PartitionDescription], live: bool) -> Result<()> {
@@ -174,11 +168,4 @@ fn show_partitions(global: &Global, rows: &[PauseRow], schema: &'static str, dry
         table.add_row_in_tone(cells, if failed { Tone::Bad } else { Tone::Plain });
     }
     Output::new(global).show_document(&PauseDocument { schema, dry_run, partitions: rows }, rows, &table)
-}
-
-/// Returns since when and until when, and why.
-pub fn format_pause(pause: &Pause) -> String {
-    let until = pause.until.map(|until| format!(" until {}", format_time(until))).unwrap_or_default();
-    let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
-    format!("since {}{until}{reason}", format_time(pause.since))
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use eventhubs_checkpoint::Pause;
 use eventhubs_checkpoint::admin::OwnershipState;
 
 use crate::output::Tone;
@@ -22,6 +23,10 @@ pub enum PartitionCondition {
     HandingOver,
     Away,
     RenewalLate,
+    /// Its handler failed, and nothing is delivered until it is resumed.
+    Parked,
+    /// An operator paused it.
+    Paused,
     /// It is behind, and its checkpoint does not advance.
     Stuck,
     Behind,
@@ -33,7 +38,7 @@ pub enum PartitionCondition {
 
 /// What the condition of a partition depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct ConditionFacts {
+pub struct ConditionFacts<'a> {
     pub state: OwnershipState,
     /// What is left of the lease, and the whole of it.
     pub lease: Option<(Duration, Duration)>,
@@ -42,10 +47,11 @@ pub struct ConditionFacts {
     /// Events per second by which the checkpoint advances.
     pub processed: Option<f64>,
     pub is_beyond_end: bool,
+    pub pause: Option<&'a Pause>,
 }
 
 impl PartitionCondition {
-    pub fn of(facts: ConditionFacts) -> Self {
+    pub fn of(facts: ConditionFacts<'_>) -> Self {
         let is_behind = facts.behind.is_some_and(|seconds| seconds > BEHIND);
         match facts.state {
             OwnershipState::Expired => Self::Expired,
@@ -56,6 +62,8 @@ impl PartitionCondition {
             OwnershipState::Away => Self::Away,
             OwnershipState::Owned if facts.is_beyond_end => Self::BeyondEnd,
             OwnershipState::Owned if facts.lease.is_some_and(|(left, whole)| left < whole / LATE) => Self::RenewalLate,
+            OwnershipState::Owned if facts.pause.is_some_and(|pause| pause.parked) => Self::Parked,
+            OwnershipState::Owned if facts.pause.is_some() => Self::Paused,
             OwnershipState::Owned if is_behind && facts.processed == Some(0.0) => Self::Stuck,
             OwnershipState::Owned if is_behind => Self::Behind,
             OwnershipState::Owned => Self::Ok,
@@ -73,6 +81,8 @@ impl PartitionCondition {
             Self::HandingOver => "handing over",
             Self::Away => "away",
             Self::RenewalLate => "renewal late",
+            Self::Parked => "PARKED",
+            Self::Paused => "paused",
             Self::Stuck => "STUCK",
             Self::Behind => "BEHIND",
             Self::BeyondEnd => "BEYOND END",
@@ -84,14 +94,16 @@ impl PartitionCondition {
         match self {
             Self::Ok | Self::Away | Self::Other => Tone::Plain,
             Self::HandingOver | Self::Operator => Tone::Good,
-            Self::Unowned | Self::Released | Self::RenewalLate | Self::Behind => Tone::Warning,
-            Self::Expired | Self::Stuck | Self::BeyondEnd => Tone::Bad,
+            Self::Unowned | Self::Released | Self::RenewalLate | Self::Paused | Self::Behind => Tone::Warning,
+            Self::Expired | Self::Parked | Self::Stuck | Self::BeyondEnd => Tone::Bad,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use time::OffsetDateTime;
+
     use super::*;
 
     #[test]
@@ -103,7 +115,10 @@ mod tests {
             behind: None,
             processed: None,
             is_beyond_end: false,
+            pause: None,
         };
+        let paused = Pause::new(OffsetDateTime::UNIX_EPOCH, None, None);
+        let parked = Pause::after_failure(OffsetDateTime::UNIX_EPOCH, "no database");
         let behind = ConditionFacts { behind: Some(61.0), ..facts };
         for (facts, expected) in [
             (facts, PartitionCondition::Ok),
@@ -111,6 +126,9 @@ mod tests {
             (behind, PartitionCondition::Behind),
             (ConditionFacts { processed: Some(0.1), ..behind }, PartitionCondition::Behind),
             (ConditionFacts { processed: Some(0.0), ..behind }, PartitionCondition::Stuck),
+            (ConditionFacts { pause: Some(&paused), processed: Some(0.0), ..behind }, PartitionCondition::Paused),
+            (ConditionFacts { pause: Some(&parked), ..facts }, PartitionCondition::Parked),
+            (ConditionFacts { pause: Some(&paused), lease: lease(19), ..facts }, PartitionCondition::RenewalLate),
             (ConditionFacts { lease: lease(19), ..behind }, PartitionCondition::RenewalLate),
             (ConditionFacts { is_beyond_end: true, ..facts }, PartitionCondition::BeyondEnd),
             (ConditionFacts { lease: lease(20), ..facts }, PartitionCondition::Ok),

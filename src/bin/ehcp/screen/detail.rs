@@ -7,6 +7,7 @@ use time::OffsetDateTime;
 use super::figures::{draw_sparkline, format_clock, format_rate, group_digits};
 use super::row::{PartitionRow, last_hour};
 use super::state::{OtherNameCase, ScreenState};
+use crate::pauses::format_pause;
 use crate::text::{format_ago, format_duration, format_time};
 
 /// The width of the names of fields.
@@ -21,9 +22,10 @@ pub fn partition_lines(state: &ScreenState, row: Option<&PartitionRow<'_>>) -> V
         return vec!["The partition has no records anymore.".to_owned()];
     };
     let partition = row.partition;
-    let mut lines = vec![format!("Partition {}, {}", partition.id, row.condition.text()), String::new()];
+    let mut lines = vec![format!("Partition {}, {}", partition.id, row.state_text()), String::new()];
     lines.extend(owner_lines(row, now));
     lines.extend(checkpoint_lines(partition.checkpoint.as_ref(), now));
+    lines.extend(partition.active_pause().map(|pause| field_line("pause", format_pause(pause))));
     lines.extend(event_lines(row, now));
     let slots = state.history.slots(&partition.id);
     lines.push(field_line("lag, 1 hour", draw_sparkline(&last_hour(slots, now, PART_OF_HOUR, HOUR))));
@@ -81,7 +83,7 @@ fn event_lines(row: &PartitionRow<'_>, now: OffsetDateTime) -> Vec<String> {
         lines.push(field_line("events", format!("first {first}, last {last}{offset}{enqueued}")));
     }
     let lag = row.partition.lag;
-    let behind = row.format_behind().filter(|_| lag.events.is_some_and(|events| events > 0));
+    let behind = row.behind.filter(|_| lag.events.is_some_and(|events| events > 0));
     let behind = behind.map(|behind| format!(", the next event was enqueued {behind} ago")).unwrap_or_default();
     lines.push(field_line("lag", format!("{lag}{behind}")));
     let processed = row.rates.processed.map_or_else(|| "-".to_owned(), format_rate);

@@ -4,6 +4,7 @@ use eventhubs_checkpoint::OwnerId;
 
 use super::figures::{format_clock, group_digits};
 use crate::output::Tone;
+use crate::pauses::format_new_pause;
 use crate::watching::{ChangeKind, GroupChange};
 
 /// Returns the line of a change.
@@ -19,6 +20,8 @@ pub fn format_change(change: &GroupChange) -> String {
         ChangeKind::Reset => format!("an operator set the checkpoint{}", format_numbers(change)),
         ChangeKind::WentBack => format!("the checkpoint went back{}", format_numbers(change)),
         ChangeKind::Removed => format!("the checkpoint was removed{}", format_numbers(change)),
+        ChangeKind::Paused | ChangeKind::Parked => change.pause.as_ref().map(format_new_pause).unwrap_or_default(),
+        ChangeKind::Resumed => "resumed".to_owned(),
         ChangeKind::Joined => format!("{to} joined"),
         ChangeKind::Left => format!("{from} left"),
     };
@@ -36,8 +39,10 @@ fn format_numbers(change: &GroupChange) -> String {
 
 pub fn change_tone(change: &GroupChange) -> Tone {
     match change.kind {
-        ChangeKind::Expired => Tone::Bad,
-        ChangeKind::TakenOver | ChangeKind::Reset | ChangeKind::WentBack | ChangeKind::Removed => Tone::Warning,
+        ChangeKind::Expired | ChangeKind::Parked => Tone::Bad,
+        ChangeKind::TakenOver | ChangeKind::Reset | ChangeKind::WentBack | ChangeKind::Removed | ChangeKind::Paused => {
+            Tone::Warning
+        }
         _ => Tone::Plain,
     }
 }

@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use time::OffsetDateTime;
 
-use crate::text::format_duration;
-
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// The cells of a bar.
 const BAR_WIDTH: usize = 8;
@@ -28,14 +26,6 @@ pub fn group_digits(number: impl Display) -> String {
 /// Returns events per second: whole ones, or one decimal of a small number.
 pub fn format_rate(rate: f64) -> String {
     if rate.abs() < 9.95 && rate != 0.0 { format!("{rate:.1}") } else { group_digits(format!("{:.0}", rate + 0.0)) }
-}
-
-/// Returns a number of seconds in its largest unit; with one decimal if there are few.
-pub fn format_seconds(seconds: f64) -> String {
-    if (0.05..9.95).contains(&seconds) {
-        return format!("{seconds:.1}s");
-    }
-    format_duration(Duration::try_from_secs_f64(seconds).unwrap_or_default())
 }
 
 /// Returns the time of day, in UTC.
@@ -86,14 +76,11 @@ mod tests {
     }
 
     #[test]
-    fn small_rates_and_times_have_a_decimal() {
+    fn small_rates_have_a_decimal() {
         for (value, expected) in
             [(0.0, "0"), (-0.0, "0"), (0.25, "0.2"), (9.94, "9.9"), (9.96, "10"), (1200.4, "1,200")]
         {
             assert_eq!(format_rate(value), expected);
-        }
-        for (value, expected) in [(0.04, "0s"), (0.21, "0.2s"), (10.0, "10s"), (1080.0, "18min"), (-3.0, "0s")] {
-            assert_eq!(format_seconds(value), expected);
         }
     }
 

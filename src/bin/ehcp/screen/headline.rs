@@ -3,8 +3,9 @@
 use eventhubs_checkpoint::admin::GroupDescription;
 use time::OffsetDateTime;
 
-use super::figures::{format_clock, format_rate, format_seconds, group_digits};
-use crate::text::format_count;
+use super::figures::{format_clock, format_rate, group_digits};
+use crate::pauses::count_pauses;
+use crate::text::{format_count, format_seconds};
 use crate::watching::GroupHistory;
 
 const BETWEEN: &str = "   ";
@@ -13,16 +14,17 @@ const BETWEEN: &str = "   ";
 pub fn headline_parts(group: &GroupDescription, history: &GroupHistory, now: OffsetDateTime) -> Vec<String> {
     let summary = &group.group;
     let partitions = group.partitions.len();
-    vec![
+    let mut parts = vec![
         format!("{} / {}", summary.event_hub, summary.consumer_group),
         summary.namespace.clone(),
         summary.blob_name_case.to_string(),
         summary.state.to_string(),
         format_count(summary.members, "owner"),
         format!("{}/{partitions} owned", partitions.saturating_sub(summary.unowned)),
-        format_lag(group, history),
-        format_clock(now),
-    ]
+    ];
+    parts.extend(count_pauses(&group.partitions));
+    parts.extend([format_lag(group, history), format_clock(now)]);
+    parts
 }
 
 fn format_lag(group: &GroupDescription, history: &GroupHistory) -> String {

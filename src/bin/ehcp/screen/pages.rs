@@ -23,10 +23,10 @@ const COLUMNS: &[(&str, &str)] = &[
     ("SEQUENCE, LAST", "the sequence numbers of the checkpoint and of the last event"),
     ("RATE/s", "how many events per second the checkpoint advances, over 30 s"),
     ("BEHIND", "how long ago the next event was enqueued, to the interval of the event hub"),
-    ("", "> if it was there before the first look"),
+    ("", "> at least, if it was there before the first look"),
     ("UPDATED", "how long ago the checkpoint was written"),
     ("STATE", "BEHIND: for more than a minute; STUCK: and the checkpoint does not advance"),
-    ("", "renewal late: less than a third of the lease is left"),
+    ("", "renewal late: less than a third of the lease is left; PARKED: paused after a failure"),
 ];
 
 /// Returns the help, with the cost of watching.

@@ -7,9 +7,10 @@ use time::OffsetDateTime;
 
 use super::columns::ScreenColumn;
 use super::condition::{ConditionFacts, PartitionCondition};
-use super::figures::{draw_bar, draw_sparkline, end_of, format_rate, format_seconds, group_digits};
+use super::figures::{draw_bar, draw_sparkline, end_of, format_rate, group_digits};
+use crate::pauses::pause_name;
 use crate::text::{format_ago, format_duration, or_empty};
-use crate::watching::{GroupHistory, Rates, Slot};
+use crate::watching::{GroupHistory, Rates, Slot, WaitingTime};
 
 /// The longest owner id that is shown completely.
 const OWNER: usize = 24;
@@ -22,8 +23,8 @@ const HOUR: usize = 12;
 pub struct PartitionRow<'a> {
     pub partition: &'a PartitionDescription,
     pub rates: Rates,
-    /// If it is unknown how long the next event has waited, how long at least.
-    pub behind_at_least: Option<f64>,
+    /// How long the next event has waited.
+    pub behind: Option<WaitingTime>,
     /// What is left of the lease, and the whole of it.
     pub lease: Option<(Duration, Duration)>,
     pub condition: PartitionCondition,
@@ -32,20 +33,20 @@ pub struct PartitionRow<'a> {
 impl<'a> PartitionRow<'a> {
     pub fn new(partition: &'a PartitionDescription, history: &GroupHistory, age: Duration) -> Self {
         let rates = history.rates(partition);
-        let waits = partition.lag.events.is_some_and(|events| events > 0);
-        let behind_at_least = history.behind_at_least(partition).filter(|_| waits && rates.behind_s.is_none());
+        let behind = history.waiting_time(partition);
         let owner = partition.owner.as_ref();
         Self {
             partition,
             rates,
-            behind_at_least,
+            behind,
             lease: owner.map(|owner| (owner.expires_in.saturating_sub(age), owner.lease_duration)),
             condition: PartitionCondition::of(ConditionFacts {
                 state: partition.state,
                 lease: owner.map(|owner| (owner.expires_in, owner.lease_duration)),
-                behind: rates.behind_s.or(behind_at_least),
+                behind: behind.map(|behind| behind.seconds),
                 processed: rates.processed,
                 is_beyond_end: rates.is_beyond_end,
+                pause: partition.active_pause(),
             }),
         }
     }
@@ -58,11 +59,14 @@ impl<'a> PartitionRow<'a> {
         self.partition.owner.as_ref().map_or("", |owner| owner.id.as_str())
     }
 
-    /// Returns how long the next event has waited.
-    pub fn format_behind(&self) -> Option<String> {
-        match self.rates.behind_s {
-            Some(exact) => Some(format_seconds(exact)),
-            None => self.behind_at_least.map(|least| format!(">{}", format_seconds(least))),
+    /// Returns the condition. If something else is more important than the pause, the pause follows.
+    pub fn state_text(&self) -> String {
+        let condition = self.condition.text();
+        match self.partition.active_pause() {
+            Some(pause) if !matches!(self.condition, PartitionCondition::Paused | PartitionCondition::Parked) => {
+                format!("{condition}, {}", pause_name(pause))
+            }
+            _ => condition.to_owned(),
         }
     }
 
@@ -80,9 +84,9 @@ impl<'a> PartitionRow<'a> {
             ScreenColumn::Last => or_empty(self.partition.hub.as_ref().and_then(|hub| hub.last).map(group_digits)),
             ScreenColumn::Lag => or_empty(self.partition.lag.events.map(group_digits)),
             ScreenColumn::Rate => or_empty(self.rates.processed.map(format_rate)),
-            ScreenColumn::Behind => or_empty(self.format_behind()),
+            ScreenColumn::Behind => or_empty(self.behind),
             ScreenColumn::Updated => or_empty(self.checkpoint_updated_at().map(|updated| format_ago(now, updated))),
-            ScreenColumn::State => self.condition.text().to_owned(),
+            ScreenColumn::State => self.state_text(),
             ScreenColumn::Hour => {
                 draw_sparkline(&last_hour(history.slots(&self.partition.id), now, PART_OF_HOUR, HOUR))
             }

@@ -229,7 +229,7 @@ impl ScreenState {
         let mut rows: Vec<_> = partitions.iter().map(|partition| self.row_of(partition)).collect();
         let filter = self.filter.to_lowercase();
         rows.retain(|row| {
-            let text = format!("{} {} {}", row.partition.id, row.owner_id(), row.condition.text());
+            let text = format!("{} {} {}", row.partition.id, row.owner_id(), row.state_text());
             text.to_lowercase().contains(&filter)
         });
         match self.sort {

@@ -85,6 +85,7 @@ pub struct ListedGroup {
     members: Option<usize>,
     partitions: Option<usize>,
     unowned: Option<usize>,
+    paused: Option<usize>,
     lag: Option<Lag>,
     #[serde(with = "time::serde::rfc3339::option")]
     taken_at: Option<OffsetDateTime>,
@@ -154,6 +155,7 @@ impl WatchedGroup {
                 members: group.map(|group| group.group.members),
                 partitions: group.map(|group| group.partitions.len()),
                 unowned: group.map(|group| group.group.unowned),
+                paused: group.map(|group| group.group.paused),
                 lag: group.map(|group| group.group.lag),
                 taken_at: group.map(|group| group.taken_at),
                 storage_failure: watching.storage_failure.clone(),

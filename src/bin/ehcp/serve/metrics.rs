@@ -13,6 +13,7 @@ use metrics::{Label, counter, describe_counter, describe_gauge, gauge, with_loca
 use metrics_exporter_prometheus::PrometheusBuilder;
 
 use super::group::{WatchState, WatchedGroup};
+use crate::pauses::pause_name;
 use crate::watching::GroupHistory;
 
 const LAG: &str = "eventhubs_checkpoint_lag_events";
@@ -20,6 +21,7 @@ const LAST: &str = "eventhubs_checkpoint_last_enqueued_sequence_number";
 const CHECKPOINT: &str = "eventhubs_checkpoint_checkpoint_sequence_number";
 const SECONDS_BEHIND: &str = "eventhubs_checkpoint_seconds_behind";
 const OWNER: &str = "eventhubs_checkpoint_owner_info";
+const PAUSED: &str = "eventhubs_checkpoint_partition_paused";
 const PARTITIONS: &str = "eventhubs_checkpoint_group_partitions";
 const MEMBERS: &str = "eventhubs_checkpoint_group_members";
 const LOOKED: &str = "eventhubs_checkpoint_watcher_last_look_timestamp_seconds";
@@ -44,6 +46,7 @@ fn describe_metrics() {
     describe_gauge!(CHECKPOINT, "The sequence number of the checkpoint.");
     describe_gauge!(SECONDS_BEHIND, "How long ago the event after the checkpoint was enqueued; 0 if no event waits.");
     describe_gauge!(OWNER, "1 for the live owner of the partition.");
+    describe_gauge!(PAUSED, "1 for a partition that an operator paused, or that was parked after a failure.");
     describe_gauge!(PARTITIONS, "Partitions, by the state of their ownership.");
     describe_gauge!(MEMBERS, "Live members of the group.");
     describe_gauge!(LOOKED, "When the records were read last, by the clock of the storage.");
@@ -93,6 +96,9 @@ fn record_partition(labels: &[Label], partition: &PartitionDescription, history:
     }
     if let Some(owner) = partition.owner.as_ref().filter(|_| partition.state.is_live()) {
         gauge!(OWNER, with_label(labels, "owner_id", owner.id.as_str())).set(1.0);
+    }
+    if let Some(pause) = partition.active_pause() {
+        gauge!(PAUSED, with_label(labels, "state", pause_name(pause))).set(1.0);
     }
 }
 

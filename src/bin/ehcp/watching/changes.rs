@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription, Sdk};
-use eventhubs_checkpoint::{OwnerId, PartitionId};
+use eventhubs_checkpoint::{OwnerId, PartitionId, Pause};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
@@ -35,6 +35,12 @@ pub enum ChangeKind {
     WentBack,
     /// The checkpoint is gone.
     Removed,
+    /// An operator paused the partition, or changed its pause.
+    Paused,
+    /// The handler failed, and its owner parked the partition.
+    Parked,
+    /// The pause ended.
+    Resumed,
     /// A member appeared.
     Joined,
     /// A member ended.
@@ -55,6 +61,15 @@ pub struct GroupChange {
     pub to: Option<OwnerId>,
     /// The checkpoints before and after, if the checkpoint changed in an unusual way.
     pub checkpoints: Option<(Option<i64>, Option<i64>)>,
+    /// The pause that began, or that ended.
+    pub pause: Option<Pause>,
+}
+
+impl GroupChange {
+    /// Creates a change without any details.
+    fn new(at: OffsetDateTime, kind: ChangeKind) -> Self {
+        Self { at, kind, partition: None, from: None, to: None, checkpoints: None, pause: None }
+    }
 }
 
 /// Returns what changed between two looks at a group.
@@ -69,6 +84,7 @@ pub fn find_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<
         let before = by_id.get(&partition.id).copied();
         changes.extend(ownership_change(before, partition, times));
         changes.extend(before.and_then(|before| checkpoint_change(before, partition, after.taken_at)));
+        changes.extend(pause_change(before, partition, after.taken_at));
     }
     changes
 }
@@ -79,7 +95,7 @@ fn member_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<Gr
     let left = ids_before.difference(&ids_after).map(|id| (ChangeKind::Left, Some((*id).clone()), None));
     let joined = ids_after.difference(&ids_before).map(|id| (ChangeKind::Joined, None, Some((*id).clone())));
     left.chain(joined)
-        .map(|(kind, from, to)| GroupChange { at: after.taken_at, kind, partition: None, from, to, checkpoints: None })
+        .map(|(kind, from, to)| GroupChange { from, to, ..GroupChange::new(after.taken_at, kind) })
         .collect()
 }
 
@@ -108,12 +124,10 @@ fn ownership_change(
         _ => to,
     };
     Some(GroupChange {
-        at,
-        kind,
         partition: Some(after.id.clone()),
         from: last.map(|last| last.id.clone()),
         to: to.cloned(),
-        checkpoints: None,
+        ..GroupChange::new(at, kind)
     })
 }
 
@@ -154,12 +168,30 @@ fn checkpoint_change(
         _ => return None,
     };
     Some(GroupChange {
-        at,
-        kind,
         partition: Some(after.id.clone()),
-        from: None,
         to: if kind == ChangeKind::Reset { by } else { live_owner(after) }.cloned(),
         checkpoints: Some((from, to)),
+        ..GroupChange::new(at, kind)
+    })
+}
+
+fn pause_change(
+    before: Option<&PartitionDescription>,
+    after: &PartitionDescription,
+    at: OffsetDateTime,
+) -> Option<GroupChange> {
+    let earlier = before.and_then(PartitionDescription::active_pause);
+    let pause = after.active_pause();
+    let kind = match pause {
+        _ if pause == earlier => return None,
+        None => ChangeKind::Resumed,
+        Some(pause) if pause.parked => ChangeKind::Parked,
+        Some(_) => ChangeKind::Paused,
+    };
+    Some(GroupChange {
+        partition: Some(after.id.clone()),
+        pause: pause.or(earlier).cloned(),
+        ..GroupChange::new(at, kind)
     })
 }
 

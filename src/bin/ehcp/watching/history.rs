@@ -8,7 +8,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 
 use super::changes::{ChangeKind, GroupChange, find_changes};
-use super::partition::{PartitionHistory, Rates, RecordedCheckpoint, Slot, Span};
+use super::partition::{PartitionHistory, Rates, RecordedCheckpoint, Slot, Span, WaitingTime};
 
 /// How many changes are kept.
 const MAX_CHANGES: usize = 500;
@@ -45,6 +45,13 @@ pub struct DescribedGroup<'a> {
 }
 
 impl GroupHistory {
+    /// Returns the history of a single look.
+    pub fn of_look(group: GroupDescription) -> Self {
+        let mut history = Self::default();
+        history.add_look(group, true);
+        history
+    }
+
     /// Adds a look, and returns what changed since the look before. If the event hub was not read for it, its ranges of
     /// events come from an earlier look, and do not count for rates.
     pub fn add_look(&mut self, mut group: GroupDescription, is_hub_read: bool) -> Vec<GroupChange> {
@@ -111,11 +118,10 @@ impl GroupHistory {
         self.partitions.get(partition).into_iter().flat_map(PartitionHistory::recorded_checkpoints)
     }
 
-    /// Returns how many seconds at least the event after the checkpoint has waited: since the first look, if it was
-    /// there before. Then [`Rates::behind_s`] is unknown.
-    pub fn behind_at_least(&self, partition: &PartitionDescription) -> Option<f64> {
+    /// Returns how long the event after the checkpoint has waited, as of the latest look.
+    pub fn waiting_time(&self, partition: &PartitionDescription) -> Option<WaitingTime> {
         let history = self.partitions.get(&partition.id);
-        history.zip(self.last.as_ref()).and_then(|(history, last)| history.behind_at_least(partition, last.taken_at))
+        history.zip(self.last.as_ref()).and_then(|(history, last)| history.waiting_time(partition, last.taken_at))
     }
 
     /// Returns the latest changes, the latest one last.

@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 pub use self::changes::{ChangeKind, GroupChange};
 pub use self::history::{DescribedGroup, GroupHistory, GroupSnapshot};
 use self::hub::HubReader;
-pub use self::partition::{Rates, Slot};
+pub use self::partition::{Rates, Slot, WaitingTime};
 use crate::connection::GroupConnection;
 use crate::exit::Result;
 

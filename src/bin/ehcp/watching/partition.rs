@@ -1,11 +1,14 @@
 //! The last hour of one partition, by the looks at it: pure.
 
 use std::collections::VecDeque;
+use std::fmt;
 
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::admin::{OwnershipState, PartitionDescription};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
+
+use crate::text::format_seconds;
 
 /// How far the history goes back.
 const KEPT: Duration = Duration::HOUR;
@@ -53,8 +56,6 @@ struct LastEvent {
     last: i64,
     /// When the event was enqueued, at the latest.
     enqueued: OffsetDateTime,
-    /// When the event hub was read first with this last event.
-    seen: OffsetDateTime,
     /// When the event hub was read last with this last event. The next event came later.
     read: OffsetDateTime,
     /// Whether `enqueued` is the exact time.
@@ -101,6 +102,20 @@ pub struct Rates {
     pub is_beyond_end: bool,
 }
 
+/// How long the event after the checkpoint has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct WaitingTime {
+    pub seconds: f64,
+    /// Whether it is known when the event was enqueued. Otherwise it has waited for at least this long.
+    pub is_exact: bool,
+}
+
+impl fmt::Display for WaitingTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_exact { "" } else { ">" }, format_seconds(self.seconds))
+    }
+}
+
 impl PartitionHistory {
     /// Adds a look. Its range of events is new only if the event hub was read for it.
     pub fn add_look(&mut self, partition: &PartitionDescription, at: OffsetDateTime, is_hub_read: bool) {
@@ -138,11 +153,21 @@ impl PartitionHistory {
         &self.recorded
     }
 
-    /// Returns how many seconds at least the event after the checkpoint has waited, as of this look, which was added
-    /// last: since the first reading of the event hub, if it was there before.
-    pub fn behind_at_least(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
+    /// Returns how long the event after the checkpoint has waited, as of this look, which was added last. 0 if no event
+    /// waits.
+    pub fn waiting_time(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<WaitingTime> {
+        match self.rates(partition, now).behind_s {
+            Some(seconds) => Some(WaitingTime { seconds, is_exact: true }),
+            None => Some(WaitingTime { seconds: self.behind_at_least(partition, now)?, is_exact: false }),
+        }
+    }
+
+    /// Returns how many seconds at least the event after the checkpoint has waited: since the last event of the first
+    /// reading was enqueued, if that one waits, too.
+    fn behind_at_least(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
         let first = self.ends.front()?;
-        (checkpoint_number(partition)? < first.last).then(|| (now - first.seen).as_seconds_f64().max(0.0))
+        let waits = partition.lag.events? > 0 && checkpoint_number(partition).is_none_or(|number| number < first.last);
+        waits.then(|| (now - first.enqueued).as_seconds_f64().max(0.0))
     }
 
     /// Returns how fast the partition is processed, as of this look, which was added last.
@@ -170,7 +195,6 @@ impl PartitionHistory {
         self.ends.push_back(LastEvent {
             last,
             enqueued: enqueued.map_or(read, |enqueued| enqueued.min(read).max(earliest)),
-            seen: read,
             read,
             is_exact: enqueued.is_some(),
         });

@@ -105,7 +105,7 @@ impl World {
         command
             .env("EVENTHUBS_ENDPOINT", &self.hub.endpoint)
             .env("EVENTHUBS_CONNECTION_STRING", &self.hub.connection_string)
-            .env("STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
+            .env("AZURE_STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
             .args(["--container", &self.container]);
     }
 
@@ -303,7 +303,7 @@ async fn the_service_serves_probes_and_metrics() {
     let mut command = Command::new(service);
     command
         .env("EVENTHUBS_CONNECTION_STRING", &world.hub.connection_string)
-        .env("STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
+        .env("AZURE_STORAGE_CONNECTION_STRING", azurite::shared().await.unwrap().connection_string())
         .env("OWNER_ID", "pod-1")
         .env("PORT", "0")
         .env("NO_COLOR", "1");

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
+use eventhubs_checkpoint::Pause;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
@@ -111,6 +112,24 @@ async fn one_partition_in_detail() {
     let shown = picture(&mut state, 100, 30);
     assert!(shown.contains(&format!("Partition {id}")), "{shown}");
     assert!(shown.contains("lower names at 10:00:00: owner any, checkpoint 9"), "{shown}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pauses_are_shown_with_their_reasons() {
+    let mut state = state().await;
+    let mut group = state.group().unwrap().clone();
+    group.taken_at += Duration::from_secs(2);
+    let migration = Pause::new(START, Some(START + time::Duration::HOUR), Some("a migration"));
+    for (partition, pause) in [(0, &migration), (1, &Pause::after_failure(START, "no database")), (3, &migration)] {
+        group.partitions[partition].checkpoint.as_mut().unwrap().paused = Some(pause.clone());
+    }
+    look(&mut state, group);
+    compare("pauses", &picture(&mut state, 140, 20));
+    press(&mut state, KeyCode::Down);
+    press(&mut state, KeyCode::Enter);
+    let detail = picture(&mut state, 100, 30);
+    assert!(detail.contains("Partition 1, PARKED"), "{detail}");
+    assert!(detail.contains("pause          parked since 2026-11-23T10:00:00Z: no database"), "{detail}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,8 +2,8 @@
 
 use std::time::Duration as StdDuration;
 
-use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions};
+use eventhubs_checkpoint::{Pause, Position};
 use tokio::time::sleep;
 
 use super::super::history::GroupHistory;
@@ -140,6 +140,27 @@ async fn checkpoints_that_go_back_or_vanish_are_seen() {
         partition.checkpoint.as_mut().unwrap().position.sequence_number = None;
     };
     assert_eq!(find_changes(&before, &later(&before, 2, position)), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_begins_changes_and_ends() {
+    let before = look().await;
+    let with = |pause| later(&before, 2, |partition| partition.checkpoint.as_mut().unwrap().paused = Some(pause));
+    let since = before.taken_at;
+    let paused = with(Pause::new(since, None, Some("a migration")));
+    let longer = with(Pause::new(since, Some(since + time::Duration::HOUR), Some("another one")));
+    let parked = with(Pause::after_failure(since, "no database"));
+    for (before, after, kind, reason) in [
+        (&before, &paused, ChangeKind::Paused, "a migration"),
+        (&paused, &longer, ChangeKind::Paused, "another one"),
+        (&before, &parked, ChangeKind::Parked, "no database"),
+        (&paused, &before, ChangeKind::Resumed, "a migration"),
+    ] {
+        let changes = find_changes(before, after);
+        let [GroupChange { kind: found, pause: Some(pause), .. }] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((*found, pause.reason.as_deref()), (kind, Some(reason)));
+    }
+    assert_eq!(find_changes(&paused, &later(&paused, 2, |_| {})), []);
 }
 
 /// With real records: the owner, its successor, and a reset by an operator.

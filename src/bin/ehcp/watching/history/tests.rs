@@ -141,6 +141,23 @@ async fn the_time_of_the_last_event_is_exact() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn one_look_bounds_the_waiting_time() {
+    let mut group = look().await;
+    let waiting = |group: &GroupDescription| {
+        GroupHistory::of_look(group.clone()).waiting_time(&group.partitions[0]).map(|waiting| waiting.to_string())
+    };
+    group.partitions[0].hub.as_mut().unwrap().last_enqueued_at = Some(group.taken_at - time::Duration::minutes(5));
+    assert_eq!(waiting(&group).as_deref(), Some(">5min"), "the next one of ten is older than the last one");
+    advance(&mut group.partitions[0], 18, 19);
+    assert_eq!(waiting(&group).as_deref(), Some("5min"));
+    advance(&mut group.partitions[0], 19, 19);
+    assert_eq!(waiting(&group).as_deref(), Some("0s"));
+    group.partitions[0].hub = None;
+    group.partitions[0].lag.events = None;
+    assert_eq!(waiting(&group), None, "the event hub was not read");
+}
+
+#[tokio::test(start_paused = true)]
 async fn without_checkpoint_the_first_event_waits() {
     let mut watched = Looks::new().await;
     watched.look(10, |partition| {

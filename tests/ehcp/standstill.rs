@@ -1,0 +1,97 @@
+//! What `ehcp` says of partitions whose events wait.
+
+use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, NameCase};
+use eventhubs_checkpoint::{OwnerId, PartitionId};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use crate::fleet::{Fleet, TIMEOUT};
+use crate::program::{Program, Run};
+
+/// Three partitions of 20 events, of which the last one waits in partition 0, ten in partition 1, and none in partition
+/// 2. Their owner processes nothing.
+async fn group() -> (Fleet, Program) {
+    let mut fleet = Fleet::with_batches(3, 12).await;
+    fleet.all_published().await;
+    let program = Program::for_fleet(&fleet).await;
+    for (partition, number) in [("0", "18"), ("1", "9"), ("2", "19")] {
+        program.run(&["init", "--to-sequence", number, "-p", partition, "--execute"]).await.ended(0);
+    }
+    let group = fleet.observer(NameCase::Lower).group().clone();
+    let store = GroupStore::connect(fleet.container.clone(), group, OwnerId::new("idle").unwrap()).await.unwrap();
+    let listed = store.list_ownerships().await.unwrap().records;
+    for partition in (0..3_u32).map(PartitionId::from) {
+        let released = listed.iter().find(|seen| seen.partition == partition);
+        let claimed = store.claim(&released.map_or_else(|| Claim::unowned(partition), Claim::over)).await;
+        assert!(matches!(claimed, ClaimOutcome::Won(_)), "{claimed:?}");
+    }
+    (fleet, program)
+}
+
+/// Runs a command until it ends with this code: the server's clock has whole seconds.
+async fn run_until(program: &Program, arguments: &[&str], code: i32) -> Run {
+    let started = Instant::now();
+    loop {
+        let run = program.run(arguments).await;
+        if run.code == code {
+            return run;
+        }
+        assert!(started.elapsed() < TIMEOUT, "{run:?}");
+        sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+#[tokio::test]
+async fn describe_shows_how_long_events_wait() {
+    let (_fleet, program) = group().await;
+    let group = program.json(&["describe"]).await;
+    let exact = ["0", "1", "2"].map(|id| group["behind"][id]["is_exact"].clone());
+    assert_eq!(exact, [json!(true), json!(false), json!(true)], "{}", group["behind"]);
+    assert_eq!(group["behind"]["2"]["seconds"], 0.0);
+    let run = program.run(&["describe", "-p", "1-2"]).await.ended(0);
+    assert!(run.stdout.contains("3 partitions") && run.stdout.contains(" BEHIND "), "the group: {}", run.stdout);
+    assert_eq!(run.stdout.lines().filter(|line| line.contains("  owned  ")).count(), 2, "{}", run.stdout);
+    assert!(run.stdout.contains("  10  >"), "{}", run.stdout);
+    assert_eq!(program.json(&["describe", "--no-hub"]).await["behind"], json!({}));
+    program.run(&["describe", "-p", "7"]).await.ended(64);
+}
+
+#[tokio::test]
+async fn the_lag_of_one_partition_is_its_own() {
+    let (_fleet, program) = group().await;
+    assert_eq!(program.run(&["lag", "-p", "1", "--sum"]).await.ended(0).stdout, "10\n");
+    let shown = program.json(&["keda", "-p", "1"]).await;
+    assert_eq!((shown["partitions"].as_array().map(Vec::len), &shown["total"]), (Some(1), &json!(11)));
+    program.run(&["lag", "-p", "7"]).await.ended(64);
+    program.run(&["keda", "-p", "7"]).await.ended(64);
+}
+
+#[tokio::test]
+async fn check_warns_of_events_that_wait() {
+    let (_fleet, program) = group().await;
+    program.run(&["check", "--lag-age-warn", "1h"]).await.ended(0);
+    let run = run_until(&program, &["check", "--lag-age-warn", "0s"], 1).await;
+    assert!(run.stdout.starts_with("EHCP WARNING - events wait for longer than 0s: 0-1 | lag=11 lag_age="), "{run:?}");
+    let run = program.run(&["check", "--lag-age-warn", "0s", "--lag-age-crit", "0s"]).await.ended(2);
+    assert!(run.stdout.contains("s;0;0 owners=1 unowned=0 paused=0\n"), "{run:?}");
+    let run = program.run(&["check", "--lag-age-warn", "1h", "--no-hub"]).await.ended(3);
+    assert!(run.stdout.contains("the lag is unknown"), "{run:?}");
+}
+
+/// An operator knows that a paused partition stands still.
+#[tokio::test]
+async fn a_paused_partition_is_not_stuck() {
+    let (_fleet, program) = group().await;
+    let stuck = async |code| {
+        let run = run_until(&program, &["doctor", "--stuck-after", "0s", "--only", "stuck-partition"], code).await;
+        run.stdout.lines().next().unwrap_or_default().to_owned()
+    };
+    assert!(stuck(2).await.starts_with("warning stuck-partition in 0-1: 2 partitions"));
+    program.run(&["doctor", "--only", "stuck-partition"]).await.ended(0);
+    program.run(&["pause", "-p", "0", "--live", "--execute"]).await;
+    program.run(&["pause", "-p", "1", "--live", "--execute"]).await;
+    assert_eq!(stuck(0).await, "ok      stuck-partition");
+    let report: Value = program.json(&["check", "--lag-age-warn", "0s", "--unowned-for", "1h"]).await;
+    assert_eq!((&report["state"], &report["paused"]), (&json!("ok"), &json!(2)), "{report}");
+    assert_eq!(report["lag_age"]["seconds"], 0.0);
+}
