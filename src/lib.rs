@@ -124,6 +124,6 @@ mod readme {}
 mod effects {}
 
 /// Compiles the examples of the page about handlers.
-#[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]
+#[cfg(all(doctest, feature = "azure", feature = "eventhubs", feature = "testing"))]
 #[doc = include_str!("../docs/handlers.md")]
 mod handlers {}

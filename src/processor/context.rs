@@ -21,14 +21,14 @@ use crate::telemetry;
 /// checkpoints are no longer accepted.
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
-    pub(super) group: Arc<ConsumerGroup>,
-    pub(super) store: GroupStore,
-    pub(super) drain_timeout: Duration,
-    pub(super) dead_letters: Option<Arc<DeadLetters>>,
-    pub(super) checkpoints: CheckpointRequester,
-    pub(super) control: Arc<Control>,
-    pub(super) over: SessionEnd,
-    pub(super) started_elsewhere: Option<i64>,
+    pub(crate) group: Arc<ConsumerGroup>,
+    pub(crate) store: GroupStore,
+    pub(crate) drain_timeout: Duration,
+    pub(crate) dead_letters: Option<Arc<DeadLetters>>,
+    pub(crate) checkpoints: CheckpointRequester,
+    pub(crate) control: Arc<Control>,
+    pub(crate) over: SessionEnd,
+    pub(crate) started_elsewhere: Option<i64>,
 }
 
 impl PartitionContext {

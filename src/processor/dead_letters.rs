@@ -133,7 +133,7 @@ impl<E: Send + Sync + 'static, K: DeadLetterSink<E>> AnySink for SinkOf<E, K> {
 }
 
 impl DeadLetters {
-    pub(super) fn new<E, K>(sink: K, policy: DeadLetterPolicy) -> Self
+    pub(crate) fn new<E, K>(sink: K, policy: DeadLetterPolicy) -> Self
     where
         E: Send + Sync + 'static,
         K: DeadLetterSink<E>,

@@ -40,6 +40,19 @@ mod start;
 mod streams;
 mod supervisor;
 
+/// What `testing` builds a start of a partition from, without the task of the partition.
+#[cfg(feature = "testing")]
+pub(crate) mod internal {
+    pub(crate) use super::checkpoints::pending::Start;
+    pub(crate) use super::checkpoints::writer::{CheckpointWriter, WritingEnd};
+    pub(crate) use super::dead_letters::DeadLetters;
+    pub(crate) use super::handler_errors::{HANDLER, handler_error};
+    pub(crate) use super::monitoring::spans::BatchSpans;
+    pub(crate) use super::partition::control::Control;
+    pub(crate) use super::partition::handler_call::CallLimit;
+    pub(crate) use super::partition::orders::SessionEnd;
+}
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -5,7 +5,9 @@ mod emptied;
 pub mod faulty;
 pub mod memory_hub;
 mod overwrite;
+mod test_partition;
 
 pub use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock};
 pub use emptied::EmptiedReport;
 pub use overwrite::Overwrite;
+pub use test_partition::TestPartition;

@@ -170,10 +170,10 @@ impl Handler<MemoryEvent> for Recorder {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in &events {
             self.log.contiguity.came(&self.owner, context.partition_id().as_str(), event.sequence_number).await;
-            let entry = (self.owner.clone(), context.partition_id().to_string(), event.body.to_string());
+            let entry = (self.owner.clone(), context.partition_id().to_string(), event.text().unwrap().to_owned());
             self.log.events.lock().unwrap().push(entry);
             self.log.changed.send_replace(());
-            match &*event.body {
+            match event.text().unwrap() {
                 "fail" if self.log.times("fail") == 1 => return Err("failed on request".into()),
                 "panic" if self.log.times("panic") == 1 => panic!("panicked on request"),
                 "hang" => std::future::pending().await,

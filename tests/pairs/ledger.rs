@@ -226,7 +226,7 @@ impl State {
         let (first, start, generation) =
             (self.partitions[partition].first, self.partitions[partition].start, self.generation);
         for event in events {
-            let (number, of) = (event.sequence_number, event.body.parse().unwrap());
+            let (number, of) = (event.sequence_number, event.text().unwrap().parse().unwrap());
             let entry = &mut self.sessions[session];
             let before = entry.last.filter(|_| entry.generation == of);
             (entry.last, entry.generation) = (Some(number), of);
@@ -251,7 +251,7 @@ impl State {
             return;
         }
         let generation = self.generation;
-        for event in events.iter().filter(|event| event.body.parse() == Ok(generation)) {
+        for event in events.iter().filter(|event| event.text().unwrap().parse() == Ok(generation)) {
             let number = event.sequence_number;
             let entry = &mut self.partitions[partition];
             let Some(event) = entry.event(number) else { continue };

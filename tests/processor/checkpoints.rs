@@ -157,7 +157,7 @@ struct SlowHandler(Recorder);
 impl Handler<MemoryEvent> for SlowHandler {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.handle(events.clone(), context.clone()).await?;
-        if events.iter().any(|event| &*event.body == "slow") {
+        if events.iter().any(|event| &*event.body == b"slow") {
             sleep(600 * SECOND).await;
         }
         context.checkpoint(events.last().unwrap());
@@ -426,9 +426,9 @@ mod tracked_events {
     impl Handler<MemoryEvent> for TokenHandler {
         async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
             for event in &events {
-                self.0.lock().unwrap().push(event.body.to_string());
+                self.0.lock().unwrap().push(event.text().unwrap().to_owned());
                 let (token, context) = (context.track(event), context.clone());
-                match &*event.body {
+                match event.text().unwrap() {
                     "poison" => drop(token),
                     "broken" if self.times("broken") == 1 => token.fail("failed on request"),
                     "wait" => drop(tokio::spawn(async move {

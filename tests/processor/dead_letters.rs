@@ -103,7 +103,7 @@ impl Handler<MemoryEvent> for Picky {
                 }
                 return Err("the database is down".into());
             }
-            if &*event.body == "poison" {
+            if &*event.body == b"poison" {
                 self.fail(event, &context).await?;
                 continue;
             }
@@ -256,7 +256,7 @@ mod batches {
             let calls = Arc::clone(&counted);
             async move {
                 for event in &events {
-                    if &*event.body == "poison" {
+                    if &*event.body == b"poison" {
                         calls.fetch_add(1, Ordering::Relaxed);
                         return Err(EventError::permanent(event, "an unknown format").into());
                     }
@@ -404,7 +404,7 @@ mod the_checkpoint {
     async fn never_passes_an_event_that_it_does_not_cover() {
         let (world, sink) = (hundred_events(&[37]), Sink::default());
         let handler = handler_fn(|events: Vec<MemoryEvent>, _: PartitionContext| async move {
-            match events.iter().find(|event| &*event.body == "poison") {
+            match events.iter().find(|event| &*event.body == b"poison") {
                 Some(event) => Err(EventError::new(event, "poisoned").into()),
                 None => Ok(()),
             }
@@ -532,7 +532,7 @@ mod from_inside_the_handler {
     /// Moves poison events itself, and checkpoints the others.
     async fn move_poison(events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         for event in events {
-            if &*event.body == "poison" {
+            if &*event.body == b"poison" {
                 context.dead_letter(event, "an unknown format").await?;
             } else {
                 context.checkpoint(&event);

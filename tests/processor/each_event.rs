@@ -46,7 +46,7 @@ struct Script {
 impl EventHandler<MemoryEvent> for Script {
     async fn handle(&self, event: Arc<MemoryEvent>, context: EventContext) -> Result<(), HandlerError> {
         self.record(&event, Step::Begun);
-        let words: Vec<_> = event.body.split(' ').skip(1).collect();
+        let words: Vec<_> = event.text().unwrap().split(' ').skip(1).collect();
         let failure: Option<HandlerError> = match words[..] {
             _ if self.down.load(Ordering::Relaxed) => Some("down".into()),
             ["fails", times] if context.attempt() <= times.parse().unwrap() => Some("failed on request".into()),
@@ -134,7 +134,7 @@ impl Script {
 type Settings = EachEvent<MemoryEvent, Script>;
 
 fn key(event: &MemoryEvent) -> String {
-    event.body.split(' ').next().unwrap().to_owned()
+    event.text().unwrap().split(' ').next().unwrap().to_owned()
 }
 
 fn by_key(settings: Settings) -> Settings {

@@ -371,7 +371,7 @@ mod back_off {
         let counted = calls.clone();
         let handler = handler_fn(move |events: Vec<MemoryEvent>, _: PartitionContext| {
             counted.fetch_add(1, Ordering::Relaxed);
-            async move { if &*events[0].body == "poison" { Err("poisoned".into()) } else { Ok(()) } }
+            async move { if &*events[0].body == b"poison" { Err("poisoned".into()) } else { Ok(()) } }
         });
         let mut a = world.start_with("a", world.hub.source(), handler).await;
         a.wait_until_it_holds(1).await;
@@ -442,7 +442,7 @@ mod back_off {
             let (failed_at, failed) = (Arc::clone(&failed_at), Arc::clone(&failed));
             async move {
                 for event in &events {
-                    if event.body.starts_with("fail") && failed.lock().unwrap().insert(event.body.clone()) {
+                    if event.text().unwrap().starts_with("fail") && failed.lock().unwrap().insert(event.body.clone()) {
                         failed_at.lock().unwrap().push(Instant::now());
                         return Err("failed on request".into());
                     }
@@ -476,7 +476,7 @@ mod back_off {
         async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
             for event in &events {
                 let token = context.track(event);
-                if &*event.body != "poison" {
+                if &*event.body != b"poison" {
                     token.finish();
                     continue;
                 }

@@ -327,7 +327,7 @@ impl Handler<MemoryEvent> for FailsAtTheEnd {
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        let (work, poison) = (&*events[0].body == "work", &*events[0].body == "poison");
+        let (work, poison) = (&*events[0].body == b"work", &*events[0].body == b"poison");
         self.0.handle(events, context.clone()).await?;
         if work {
             context.stopping().await;

@@ -71,7 +71,7 @@ impl Database {
             return Ok(());
         }
         *stored = (epoch, event.sequence_number);
-        *content.counted.entry(event.body.to_string()).or_default() += 1;
+        *content.counted.entry(event.text().unwrap().to_owned()).or_default() += 1;
         Ok(())
     }
 
@@ -567,7 +567,7 @@ impl Handler<MemoryEvent> for Effects {
         }
         // The second pattern skips an event that is not after the stored position before it looks at the content.
         let skipped = if self.dedupe { self.rows.lock().unwrap().position } else { None };
-        let is_poison = |event: &&MemoryEvent| &*event.body == "poison" && Some(event.sequence_number) > skipped;
+        let is_poison = |event: &&MemoryEvent| &*event.body == b"poison" && Some(event.sequence_number) > skipped;
         if let Some(poison) = events.iter().find(is_poison) {
             return Err(self.failure_of(poison));
         }

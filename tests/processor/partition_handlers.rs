@@ -75,7 +75,7 @@ impl PartitionHandler<MemoryEvent> for Counting {
     async fn handle(&mut self, events: Vec<MemoryEvent>, context: &PartitionContext) -> Result<(), HandlerError> {
         for event in events {
             self.events += 1;
-            match &*event.body {
+            match event.text().unwrap() {
                 "fail" if self.scene.calls().len() < 3 => return Err("failed on request".into()),
                 "hang" => sleep(Duration::MAX).await,
                 _ => context.checkpoint(&event),

@@ -22,7 +22,7 @@ fn end_later(context: &PartitionContext, after: Duration, event: MemoryEvent) {
     let token = context.track(&event);
     tokio::spawn(async move {
         sleep(after).await;
-        if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
+        if &*event.body == b"poison" { token.fail("poisoned") } else { token.finish() }
     });
 }
 
@@ -42,7 +42,7 @@ async fn two_poison_events_with_rare_checkpoints() {
     let (world, sink) = (poisoned(1000, &[37, 70]), Sink::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in &events {
-            if &*event.body == "poison" {
+            if &*event.body == b"poison" {
                 return Err(EventError::new(event, "poisoned").into());
             }
             if event.sequence_number == 999 {
@@ -63,7 +63,7 @@ async fn rare_checkpoints_and_another_failure() {
         let calls = Arc::clone(&calls);
         async move {
             for event in &events {
-                if &*event.body == "poison" {
+                if &*event.body == b"poison" {
                     return Err(EventError::new(event, "poisoned").into());
                 }
                 if event.sequence_number == 800 && calls.fetch_add(1, Ordering::Relaxed) < 2 {
@@ -92,7 +92,7 @@ async fn attempts_count_for_one_event_only() {
         let calls = Arc::clone(&calls);
         async move {
             for event in &events {
-                if &*event.body == "poison" {
+                if &*event.body == b"poison" {
                     return Err(EventError::new(event, "poisoned").into());
                 }
                 if event.sequence_number == 5 && calls.fetch_add(1, Ordering::Relaxed) == 3 {
@@ -159,7 +159,7 @@ async fn a_tracked_last_event_is_moved() {
     let (mut world, sink) = (poisoned(100, &[99]), Sink::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in events {
-            end_later(&context, SECOND / 2 + SECOND * u32::from(&*event.body == "poison"), event);
+            end_later(&context, SECOND / 2 + SECOND * u32::from(&*event.body == b"poison"), event);
         }
         Ok(())
     });
@@ -184,7 +184,7 @@ async fn tokens_of_failed_calls_hold_nothing_back() {
         async move {
             let tokens: Vec<_> = events.iter().map(|event| context.track(event)).collect();
             for (event, token) in events.iter().zip(tokens) {
-                if &*event.body == "poison" {
+                if &*event.body == b"poison" {
                     return Err(EventError::new(event, "poisoned").into());
                 }
                 seen.lock().unwrap().insert(event.sequence_number);
@@ -212,7 +212,7 @@ async fn a_letter_has_the_error_of_the_event() {
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in &events {
             let token = context.track(event);
-            if &*event.body == "poison" { token.fail("poisoned") } else { token.finish() }
+            if &*event.body == b"poison" { token.fail("poisoned") } else { token.finish() }
         }
         Ok(())
     });
@@ -235,7 +235,7 @@ async fn an_event_error_may_be_a_cause_of_another() {
     let (world, sink) = (poisoned(10, &[4]), Sink::default());
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in &events {
-            if &*event.body == "poison" {
+            if &*event.body == b"poison" {
                 return Err(Batch(EventError::new(event, "poisoned")).into());
             }
             context.checkpoint(event);
@@ -258,7 +258,7 @@ async fn a_wrapped_permanent_error_is_permanent() {
     let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| async move {
         for event in &events {
             let token = context.track(event);
-            if &*event.body == "poison" {
+            if &*event.body == b"poison" {
                 token.fail(Wrapped(EventError::permanent(event, "unknown format")));
             } else {
                 token.finish();
@@ -280,7 +280,7 @@ async fn checkpointing_now(poison: i64) -> (Vec<i64>, usize, Option<i64>) {
         let seen = Arc::clone(&seen);
         async move {
             for event in &events {
-                if &*event.body == "poison" {
+                if &*event.body == b"poison" {
                     return Err(EventError::new(event, "poisoned").into());
                 }
                 seen.lock().unwrap().insert(event.sequence_number);
@@ -375,7 +375,9 @@ async fn attempts_start_again_in_a_recreated_event_hub() {
         let (seen, failed) = (Arc::clone(&seen), Arc::clone(&failed));
         async move {
             for event in &events {
-                if event.body.starts_with("fail") && failed.lock().unwrap().insert(event.body.to_string()) {
+                if event.text().unwrap().starts_with("fail")
+                    && failed.lock().unwrap().insert(event.text().unwrap().to_owned())
+                {
                     seen.lock().unwrap().push(context.attempt());
                     return Err("a timeout".into());
                 }
@@ -405,10 +407,10 @@ async fn a_recreated_hub_has_no_poison_event() {
         let seen = Arc::clone(&seen);
         async move {
             for event in &events {
-                if &*event.body == "poison" {
+                if &*event.body == b"poison" {
                     return Err(EventError::new(event, "poisoned").into());
                 }
-                seen.lock().unwrap().push(event.body.to_string());
+                seen.lock().unwrap().push(event.text().unwrap().to_owned());
                 context.checkpoint(event);
             }
             Ok(())

@@ -146,8 +146,11 @@ async fn a_pull_consumer_with_long_batches_takes_over() {
             tokio::spawn(async move {
                 while let Some(events) = partition.next().await {
                     for event in &events {
-                        let entry =
-                            ("a".into(), partition.context().partition_id().to_string(), event.body.to_string());
+                        let entry = (
+                            "a".into(),
+                            partition.context().partition_id().to_string(),
+                            event.text().unwrap().to_owned(),
+                        );
                         log.events.lock().unwrap().push(entry);
                     }
                     sleep(Duration::from_secs(600)).await;

@@ -45,9 +45,9 @@ impl Handler<MemoryEvent> for Application {
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.instance.log(context.partition_id().as_str(), "handle");
         for event in &events {
-            let is_first = !self.0.handled.borrow().contains(&event.body.to_string());
-            self.0.handled.send_modify(|handled| handled.push(event.body.to_string()));
-            if is_first && &*event.body == "fail" {
+            let is_first = !self.0.handled.borrow().contains(&event.text().unwrap().to_owned());
+            self.0.handled.send_modify(|handled| handled.push(event.text().unwrap().to_owned()));
+            if is_first && &*event.body == b"fail" {
                 return Err("failed on request".into());
             }
             context.checkpoint(event);

@@ -12,8 +12,8 @@ use crate::processor::context::PartitionContext;
 #[derive(Clone, Debug)]
 pub struct EventContext {
     /// Shared by the events of a batch: a reference is cheaper to copy for each of them.
-    pub(super) partition: Arc<PartitionContext>,
-    pub(super) attempt: u32,
+    pub(crate) partition: Arc<PartitionContext>,
+    pub(crate) attempt: u32,
 }
 
 impl EventContext {

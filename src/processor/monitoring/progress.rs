@@ -40,12 +40,12 @@ struct ProgressState {
     began: Instant,
     /// The first and the last event of the batch that the handler has, or with which it failed.
     batch: Option<(i64, i64)>,
-    /// When the handler got that batch, and how old its first event was then.
+    /// When the handler got that batch, or the last one before, and how old its first event was then.
     batch_age: Option<(Instant, Duration)>,
     handled: Option<i64>,
     /// When the last event was processed, and how old it was then.
     handled_age: Option<(Instant, Duration)>,
-    /// The time of the last lag check that found no event waiting.
+    /// The time of the last lag check all of whose events are processed: an event that waits now was enqueued later.
     caught_up: Option<Instant>,
     dead_letters: u64,
     undecodable: u64,
@@ -79,6 +79,14 @@ impl ProgressState {
         }
     }
 
+    /// Records the time of the last lag check, if all events that it found are processed.
+    fn record_if_caught_up(&mut self) {
+        let Some((properties, checked_at)) = &self.properties else { return };
+        if self.has_processed_all(&self.view_checkpoints(), &properties.without_undelivered(self.undelivered)) {
+            self.caught_up = Some(*checked_at);
+        }
+    }
+
     fn has_processed_all(&self, view: &CheckpointView, properties: &PartitionProperties) -> bool {
         let last = properties.last_enqueued().filter(|_| !properties.is_empty());
         last.is_none_or(|last| self.last_processed(view).max(view.written) >= Some(last.sequence_number))
@@ -95,15 +103,15 @@ impl ProgressState {
         view.reached.filter(|reached| *reached >= first).map(|reached| reached.min(last))
     }
 
-    /// Returns by how much the handler lags behind. Events may wait that stale properties do not show.
+    /// Returns by how much the handler lags behind: the least that is known about the first waiting event, which is not
+    /// older than any event before it. Events may wait that stale properties do not show.
     fn time_behind(&self, view: &CheckpointView, properties: &PartitionProperties, is_stale: bool) -> Duration {
         if self.has_processed_all(view, properties) && !is_stale {
             return Duration::ZERO;
         }
-        let batch_age = self.batch_age.filter(|_| self.last_processed_in_batch(view).is_some());
         self.handled_age
             .into_iter()
-            .chain(batch_age)
+            .chain(self.batch_age)
             .map(|(at, age)| age + at.elapsed())
             .chain(self.caught_up.map(|at| at.elapsed()))
             .min()
@@ -267,11 +275,9 @@ impl PartitionProgress {
 
     pub(crate) fn record_lag_check(&self, properties: PartitionProperties) {
         let mut state = self.lock_state();
-        let now = Instant::now();
-        if state.has_processed_all(&state.view_checkpoints(), &properties.without_undelivered(state.undelivered)) {
-            state.caught_up = Some(now);
-        }
-        state.properties = Some((properties, now));
+        state.record_if_caught_up();
+        state.properties = Some((properties, Instant::now()));
+        state.record_if_caught_up();
     }
 
     /// Records that the partition starts, with these checkpoints. If it starts `elsewhere`, the event hub may be
@@ -394,7 +400,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn progress_inside_a_batch_shortens_the_lag() {
+    async fn the_lag_is_the_age_of_the_batch_in_the_handler() {
         let progress = PartitionProgress::new();
         let checkpoints = CheckpointRequester::new_detached();
         progress.record_start(checkpoints.clone(), false);
@@ -402,9 +408,10 @@ mod tests {
         let processed = || progress.lock_state().last_processed(&checkpoints.checkpoint_view());
         let behind = || progress.lock_state().time_behind(&checkpoints.checkpoint_view(), &waiting, false);
         advance(300 * SECOND).await;
+        assert_eq!((processed(), behind()), (None, 300 * SECOND));
         progress.record_batch(Some((0, 9)), Some(20 * SECOND));
         checkpoints.begin_batch(0..10, Vec::new());
-        assert_eq!((processed(), behind()), (None, 300 * SECOND));
+        assert_eq!((processed(), behind()), (None, 20 * SECOND));
 
         checkpoints.request_position(4, "4");
         assert_eq!((processed(), behind()), (Some(4), 20 * SECOND));

@@ -2,19 +2,15 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::Arc;
 
 use time::OffsetDateTime;
 
-use super::event::MemoryEvent;
+use super::event::{MemoryEvent, NewEvent, STRIDE, offset};
 use crate::error::{Error, Result};
 use crate::model::Position;
 use crate::source::StartPosition;
 use crate::source::{PartitionProperties, undecodable};
 use crate::testing::EmptiedReport;
-
-/// The difference between the offsets of two events.
-const STRIDE: i64 = 10;
 
 #[derive(Debug, Default)]
 pub(super) struct Log {
@@ -28,7 +24,6 @@ pub(super) struct Log {
 #[derive(Debug)]
 struct Stored {
     event: MemoryEvent,
-    enqueued_at: OffsetDateTime,
     content: Content,
 }
 
@@ -47,15 +42,16 @@ impl Log {
         self.first.saturating_add_unsigned(self.events.len() as u64)
     }
 
-    pub(super) fn append(&mut self, events: usize, body: &Arc<str>, enqueued_at: OffsetDateTime) -> Range<i64> {
+    /// Appends this many copies of the event, and returns their numbers.
+    pub(super) fn append(&mut self, copies: usize, event: &NewEvent, now: OffsetDateTime) -> Range<i64> {
         let begin = self.end();
-        let numbers = begin..begin.saturating_add_unsigned(events as u64);
-        self.events.extend(numbers.clone().map(|sequence_number| {
-            let event = MemoryEvent { sequence_number, offset: offset(sequence_number).into(), body: Arc::clone(body) };
-            Stored { event, enqueued_at, content: Content::Readable }
+        let numbers = begin..begin.saturating_add_unsigned(copies as u64);
+        self.events.extend(numbers.clone().map(|number| Stored {
+            event: MemoryEvent::from_published(number, event, now),
+            content: Content::Readable,
         }));
-        if !numbers.is_empty() {
-            self.last_enqueued_at = Some(enqueued_at);
+        if let Some(last) = self.events.back().filter(|_| !numbers.is_empty()) {
+            self.last_enqueued_at = Some(last.event.enqueued_at);
         }
         numbers
     }
@@ -119,7 +115,7 @@ impl Log {
                 seen.div_euclid(STRIDE).saturating_add(1)
             }
             StartPosition::EnqueuedAfter(time) => {
-                let before = self.events.partition_point(|stored| stored.enqueued_at <= *time);
+                let before = self.events.partition_point(|stored| stored.event.enqueued_at <= *time);
                 self.first.saturating_add_unsigned(before as u64)
             }
         };
@@ -130,8 +126,4 @@ impl Log {
     fn index(&self, sequence_number: i64) -> usize {
         usize::try_from(sequence_number.saturating_sub(self.first)).unwrap_or(0).min(self.events.len())
     }
-}
-
-fn offset(sequence_number: i64) -> String {
-    (sequence_number * STRIDE).to_string()
 }

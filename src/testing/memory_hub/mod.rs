@@ -20,19 +20,21 @@ use time::OffsetDateTime;
 use time::macros::datetime;
 use tokio::time::Instant;
 
+use crate::clock::{SystemWallClock, WallClock, is_paused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties};
 use crate::source::{Positioned, StartPosition};
 use crate::testing::EmptiedReport;
 use crate::util::lock;
-pub use event::MemoryEvent;
+pub use event::{MemoryEvent, NewEvent, PropertyValue};
 use link::Link;
 use log::{Content, Log};
 use partition::{Control, Partition};
 
-/// The time at which a hub is created.
-const EPOCH: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
+/// The time at which a hub is created under paused time, so that tests are repeatable. A container in memory begins at
+/// the same time: the processor compares the times of events with the clock of the storage.
+const BEGINNING: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 /// An event hub in memory. Clones are the same hub. Calls with the number of a missing partition have no effect.
 #[derive(Clone, Debug)]
@@ -45,6 +47,7 @@ struct Inner {
     name: String,
     /// The beginning of the hub's clock.
     began: Instant,
+    began_at: OffsetDateTime,
     created_at: Mutex<OffsetDateTime>,
     partitions: Mutex<Vec<Arc<Partition>>>,
     rejects_positions: AtomicBool,
@@ -55,10 +58,12 @@ impl MemoryHub {
     /// Creates a hub with this many empty partitions, numbered from 0.
     #[must_use]
     pub fn new(name: impl Into<String>, partitions: u32) -> Self {
+        let began_at = if is_paused() { BEGINNING } else { SystemWallClock.now() };
         let inner = Inner {
             name: name.into(),
             began: Instant::now(),
-            created_at: Mutex::new(EPOCH),
+            began_at,
+            created_at: Mutex::new(began_at),
             partitions: Mutex::default(),
             rejects_positions: AtomicBool::new(false),
             emptied: Mutex::default(),
@@ -76,24 +81,25 @@ impl MemoryHub {
         }
     }
 
-    /// Returns the time at which an event would be enqueued now. It starts at the beginning of 2026 and follows tokio's
-    /// clock, so a paused runtime stops it.
+    /// Returns the time at which an event would be enqueued now. It follows tokio's clock, so a paused runtime stops it.
+    /// It starts at the local time, or on 2026-01-01 under paused time, as that of a
+    /// [`MemoryContainer`](crate::blob::memory::MemoryContainer) does.
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
-        EPOCH + self.inner.began.elapsed()
+        self.inner.began_at + self.inner.began.elapsed()
     }
 
     /// Appends an event and returns its sequence number, or `None` if there is no such partition.
-    pub fn publish(&self, partition: u32, body: impl Into<Arc<str>>) -> Option<i64> {
-        Some(self.publish_many(partition, 1, body)?.start)
+    pub fn publish(&self, partition: u32, event: impl Into<NewEvent>) -> Option<i64> {
+        Some(self.publish_many(partition, 1, event)?.start)
     }
 
-    /// Appends this many events with the same body at once, and returns their sequence numbers, or `None` if there is
-    /// no such partition.
-    pub fn publish_many(&self, partition: u32, events: usize, body: impl Into<Arc<str>>) -> Option<Range<i64>> {
+    /// Appends this many events with the same content at once, and returns their sequence numbers, or `None` if there
+    /// is no such partition.
+    pub fn publish_many(&self, partition: u32, copies: usize, event: impl Into<NewEvent>) -> Option<Range<i64>> {
         let partition = self.partition(&partition.into())?;
         let mut log = partition.log();
-        let numbers = log.append(events, &body.into(), self.now());
+        let numbers = log.append(copies, &event.into(), self.now());
         partition.end.send_replace(numbers.end);
         Some(numbers)
     }
@@ -105,7 +111,7 @@ impl MemoryHub {
     pub fn publish_undecodable(&self, partition: u32) -> Option<i64> {
         let partition = self.partition(&partition.into())?;
         let mut log = partition.log();
-        let number = log.append(1, &Arc::default(), self.now()).start;
+        let number = log.append(1, &NewEvent::new(""), self.now()).start;
         log.set_content(number, Content::Undecodable);
         partition.end.send_replace(number + 1);
         Some(number)
@@ -184,7 +190,7 @@ impl MemoryHub {
 
     /// Returns a client of this hub whose events have another type, so that the same handler works in tests and in
     /// production. With feature `eventhubs`, a [`MemoryEvent`] converts into the event of the official client, with
-    /// its body, sequence number and offset, but without a time of enqueuing:
+    /// everything that a [`NewEvent`] has:
     ///
     /// ```
     /// # #[cfg(feature = "eventhubs")] {

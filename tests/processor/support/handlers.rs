@@ -67,14 +67,14 @@ impl Handler<MemoryEvent> for CallRecorder {
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.record(format!("handle {}", events[0].body));
+        self.record(format!("handle {}", events[0].text().unwrap()));
         sleep(self.handling).await;
         if self.durable {
             context.checkpoint_now(&events[0]).await?;
         } else {
             context.checkpoint(&events[0]);
         }
-        self.record(format!("handled {}", events[0].body));
+        self.record(format!("handled {}", events[0].text().unwrap()));
         Ok(())
     }
 

@@ -70,7 +70,7 @@ impl State {
     fn must_follow(&mut self, incarnation: usize, partition: usize, events: &[MemoryEvent]) {
         let oldest = self.partitions.get(partition).map_or(0, |book| book.history.oldest());
         for event in events {
-            let is_current = *event.body == *self.generation;
+            let is_current = *event.body == *self.generation.as_bytes();
             let Some(session) = self.incarnations[incarnation].sessions.get_mut(&partition) else { return };
             if !is_current {
                 session.delivery.restart();
@@ -143,7 +143,7 @@ impl State {
         self.trace(incarnation, "handled", partition, last.sequence_number);
         let Some(book) = self.partitions.get_mut(partition) else { return };
         let generation = &self.generation;
-        for event in events.iter().filter(|event| *event.body == **generation) {
+        for event in events.iter().filter(|event| *event.body == *generation.as_bytes()) {
             let number = event.sequence_number;
             self.totals.handled += 1;
             self.totals.repeated += book.history.processed(Some(since), number, number);

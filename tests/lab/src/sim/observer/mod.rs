@@ -133,7 +133,7 @@ struct Partition {
     /// The creation of the hub that the stored checkpoint shows.
     shown_creation: Option<OffsetDateTime>,
     /// The body and the number of the last event that an application with its own positions has counted.
-    counted: Option<(Arc<str>, i64)>,
+    counted: Option<(Arc<[u8]>, i64)>,
     /// The last event at the time when the group began: a start at the latest event skips nothing after it.
     begun_at: Option<i64>,
     /// An operator has reset the checkpoint to this position, and it has not moved since.
