@@ -474,6 +474,19 @@ async fn a_stop_does_not_wait_for_a_retry() {
 }
 
 /// An event that has not ended by then is dropped, and `stopped` comes after that.
+/// One event in flight is below the limit, so the next one comes. Two are not.
+#[tokio::test(start_paused = true)]
+async fn the_size_of_events_limits_those_in_flight() {
+    let mut world = published(&["a 60000", "b hangs", "c 0", "d 0"]);
+    world.config = world.config.with_max_batch_size(1).with_max_in_flight_bytes("a 60000".len() + 1);
+    let (script, instance) = start_on(&world, "a", by_key).await;
+    wait_for("two events", || script.events(Step::Begun).len() == 2).await;
+    sleep(30 * SECOND).await;
+    assert_eq!((script.events(Step::Begun), instance.status().in_flight), (vec![0, 1], 2));
+    script.wait_until_processed([0, 2, 3]).await;
+    instance.crash().await;
+}
+
 /// The events of other keys go on, so neither the batches nor the limit of events in flight would show it.
 #[tokio::test(start_paused = true)]
 async fn an_event_that_hangs_is_reported() {

@@ -443,7 +443,8 @@ async fn a_checkpoint_shows_that_positions_are_kept() {
         assert!(is_shown(&world).await);
         b.shut_down().await.unwrap();
     }
-    checkpointed(&world, 9).await;
+    publish_numbers(&world.hub, [10]);
+    checkpointed(&world, 10).await;
     assert!(!is_shown(&world).await, "an application that keeps no positions");
 }
 

@@ -150,9 +150,9 @@ impl CheckpointRequester {
         self.shared.with_pending(|pending| pending.tracker.in_flight())
     }
 
-    /// Returns the size of the events whose tokens exist.
-    pub(crate) fn bytes_in_flight(&self) -> usize {
-        self.shared.bytes_in_flight.load(Ordering::Relaxed)
+    /// Returns whether fewer events than these are in flight, and fewer bytes of events.
+    pub(crate) fn has_room(&self, events: usize, bytes: usize) -> bool {
+        self.in_flight() < events && self.shared.bytes_in_flight.load(Ordering::Relaxed) < bytes
     }
 
     /// Returns how many tokens may still be finished: neither dropped nor failed.

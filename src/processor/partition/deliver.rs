@@ -213,16 +213,13 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Waits until the partition is not paused, and there is room for events in flight.
     async fn wait_until_open(&self, checkpoints: &CheckpointRequester) {
         let ProcessorConfig { max_in_flight, max_in_flight_bytes, .. } = self.shared.config;
-        let has_room = |checkpoints: &CheckpointRequester| {
-            checkpoints.in_flight() < max_in_flight && checkpoints.bytes_in_flight() < max_in_flight_bytes
-        };
         while self.control.is_paused() {
             self.control.progress.enter_phase(PartitionPhase::Paused);
             self.control.wait_for_pause(false).await;
         }
-        if !has_room(checkpoints) {
+        if !checkpoints.has_room(max_in_flight, max_in_flight_bytes) {
             self.control.progress.enter_phase(PartitionPhase::Full);
-            checkpoints.wait_for_tokens(has_room).await;
+            checkpoints.wait_for_tokens(|tokens| tokens.has_room(max_in_flight, max_in_flight_bytes)).await;
         }
         self.control.progress.enter_phase(PartitionPhase::Idle);
     }

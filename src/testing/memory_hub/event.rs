@@ -5,9 +5,13 @@ use std::str::Utf8Error;
 use std::sync::Arc;
 
 use time::OffsetDateTime;
+use time::macros::datetime;
 
-use super::BEGINNING;
 use crate::source::Positioned;
+
+/// The time at which a hub is created under paused time, so that tests are repeatable. A container in memory begins at
+/// the same time: the processor compares the times of events with the clock of the storage.
+pub(super) const BEGINNING: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 /// An event to publish: a body, and what a producer sends with it. A body alone converts into it, so text needs no more
 /// than `hub.publish(0, "text")`.
@@ -172,6 +176,10 @@ impl Positioned for MemoryEvent {
 
     fn enqueued_at(&self) -> Option<OffsetDateTime> {
         Some(self.enqueued_at)
+    }
+
+    fn byte_size(&self) -> usize {
+        self.body.len()
     }
 }
 

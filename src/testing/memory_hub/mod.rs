@@ -17,7 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use time::OffsetDateTime;
-use time::macros::datetime;
 use tokio::time::Instant;
 
 use crate::clock::{SystemWallClock, WallClock, is_paused};
@@ -27,14 +26,11 @@ use crate::source::{EventHubProperties, EventReceiver, EventSource, PartitionPro
 use crate::source::{Positioned, StartPosition};
 use crate::testing::EmptiedReport;
 use crate::util::lock;
+use event::BEGINNING;
 pub use event::{MemoryEvent, NewEvent, PropertyValue};
 use link::Link;
 use log::{Content, Log};
 use partition::{Control, Partition};
-
-/// The time at which a hub is created under paused time, so that tests are repeatable. A container in memory begins at
-/// the same time: the processor compares the times of events with the clock of the storage.
-const BEGINNING: OffsetDateTime = datetime!(2026-01-01 00:00:00 UTC);
 
 /// An event hub in memory. Clones are the same hub. Calls with the number of a missing partition have no effect.
 #[derive(Clone, Debug)]

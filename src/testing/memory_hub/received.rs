@@ -51,7 +51,8 @@ mod tests {
 
     use super::*;
     use crate::source::{EventSource, Positioned, StartPosition};
-    use crate::testing::memory_hub::{BEGINNING, MemoryHub, NewEvent};
+    use crate::testing::memory_hub::event::BEGINNING;
+    use crate::testing::memory_hub::{MemoryHub, NewEvent};
 
     const NOON: OffsetDateTime = datetime!(2026-01-01 12:00 UTC);
 

@@ -111,6 +111,12 @@ impl Bounds {
         self.cycle + self.rounds(released, survivors) + self.interval
     }
 
+    /// Returns within which time an instance reads again which partitions the hub has: 30 intervals.
+    #[must_use]
+    pub fn discovery(&self) -> Duration {
+        30 * self.interval
+    }
+
     /// Returns how long a live owner of this crate may take to hand over a partition after a handoff request: until it
     /// reads the request, until its handler has stopped, and until the claiming instance polls again. After that the
     /// partition is stolen.

@@ -36,7 +36,7 @@ impl State {
 
     pub(in super::super) fn grown_to(&mut self, partitions: usize) {
         while self.partitions.len() < partitions {
-            self.partitions.push(Partition::new());
+            self.partitions.push(Partition { added: true, ..Partition::new() });
         }
         self.disturbed();
     }

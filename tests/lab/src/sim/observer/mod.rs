@@ -126,6 +126,8 @@ struct Partition {
     written: Instant,
     /// The last accepted metadata of the ownership record.
     record: Metadata,
+    /// It was added to the hub while the group ran, so that the instances have to find it.
+    added: bool,
     /// The stored checkpoint was written by an owner of another SDK, over a later one.
     set_back: bool,
     /// When the stored position was written, if the record does not show in which hub it was read.
@@ -159,6 +161,7 @@ impl Partition {
             epochs: history::Epochs::default(),
             written: Instant::now(),
             record: Metadata::new(),
+            added: false,
             set_back: false,
             undated: None,
             shown_creation: None,

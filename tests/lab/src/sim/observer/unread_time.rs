@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::State;
+use super::{Partition, State};
 use crate::sim::invariant::Invariant;
 
 /// By how much the current faults slow a group down.
@@ -70,12 +70,17 @@ impl State {
 
     fn unread_for_longer_than(&self, bound: Duration) -> BTreeMap<usize, Duration> {
         let ages = self.unread_since.iter().map(|(partition, since)| (*partition, since.elapsed()));
+        let bound_of = |partition: usize| {
+            let Partition { added, record, .. } = &self.partitions[partition];
+            let must_be_found = *added && record.is_empty();
+            if must_be_found { bound + self.bounds.discovery() } else { bound }
+        };
         let can_be_owned = |partition: &usize| {
             let unwritable = self.slowdown.as_ref().is_some_and(|slowdown| slowdown.unwritable.contains(partition));
             let holder = self.partitions[*partition].holder().filter(|holder| self.incarnations[*holder].alive);
             let is_kept = |holder| self.is_operator(holder) || self.incarnations[holder].blocked_since.is_some();
             !unwritable && !holder.is_some_and(is_kept)
         };
-        ages.filter(|(partition, age)| *age > bound && can_be_owned(partition)).collect()
+        ages.filter(|(partition, age)| *age > bound_of(*partition) && can_be_owned(partition)).collect()
     }
 }
