@@ -70,6 +70,11 @@ impl OwnerId {
     }
 }
 
+/// Returns the value of a setting for an error that names it. The application may not know that it is the default.
+pub(crate) fn show_setting(value: Duration, default: Duration) -> String {
+    if value == default { format!("{value:?} (the default)") } else { format!("{value:?}") }
+}
+
 /// Writes a duration of a serialized status as a number of seconds.
 pub(crate) fn serialize_seconds<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(duration.as_secs_f64())

@@ -8,8 +8,8 @@ use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::model::{Identity, LeaseDurations, LeaseScope};
 use crate::planner::LoadBalancingStrategy;
-use crate::store::GroupStore;
-use crate::util::setters;
+use crate::store::LeaseTimes;
+use crate::util::{setters, show_setting};
 
 /// How long handlers may take to finish, by default: Kubernetes kills a pod after 30 s, in which a handler may drain
 /// and then take as long in `stopped`.
@@ -157,9 +157,9 @@ impl BalancerConfig {
         self
     }
 
-    pub(super) fn check_settings(&self, store: &GroupStore) -> Result<()> {
+    pub(crate) fn check_settings(&self, times: LeaseTimes) -> Result<()> {
         let interval = self.load_balancing_interval;
-        let lease = store.lease_durations().own;
+        let lease = times.lease_duration;
         if interval.is_zero() {
             return Err(Error::config("`with_load_balancing_interval` is 0s, but must be more than zero"));
         }
@@ -180,35 +180,36 @@ impl BalancerConfig {
         }
         if self.stall_timeout < lease / 2 {
             return Err(Error::config(format!(
-                "`with_stall_timeout` is {:?}, but must be at least half of `with_lease_duration`, {:?}: shorter stalls \
-                 cost no partition",
-                self.stall_timeout,
-                lease / 2
+                "`with_stall_timeout` is {}, but must be at least half of `with_lease_duration`, {}: shorter stalls cost \
+                 no partition",
+                show_setting(self.stall_timeout, Self::default().stall_timeout),
+                times.show_lease_duration()
             )));
         }
         if lease < interval.saturating_mul(3) {
             return Err(Error::config(format!(
-                "`with_lease_duration` is {lease:?}, but must be at least three times `with_load_balancing_interval`, \
-                 {interval:?}: otherwise one slow cycle makes a live owner look expired"
+                "`with_lease_duration` is {}, but must be at least three times `with_load_balancing_interval`, {}: \
+                 otherwise one slow cycle makes a live owner look expired",
+                times.show_lease_duration(),
+                show_setting(interval, Self::default().load_balancing_interval)
             )));
         }
-        self.check_drain_timeout(store, Duration::ZERO)
+        self.check_drain_timeout(times, Duration::ZERO)
     }
 
     /// A renewal begins at the latest when half of the lease duration has passed. The renewal and the time to stop
     /// after it must end before the lease expires.
-    pub(super) fn check_drain_timeout(&self, store: &GroupStore, stopping: Duration) -> Result<()> {
-        let lease = store.lease_durations().own;
-        let timeout = store.request_timeout();
-        let left = time_to_drain(lease, timeout);
-        if self.on_lease_expiry == OnLeaseExpiry::Stop && left.is_none_or(|left| left < stopping) {
+    pub(crate) fn check_drain_timeout(&self, times: LeaseTimes, stopping: Duration) -> Result<()> {
+        if self.on_lease_expiry == OnLeaseExpiry::Stop && time_to_drain(times).is_none_or(|left| left < stopping) {
             let grace = LeaseDurations::GRACE;
             return Err(Error::config(format!(
                 "`with_on_lease_expiry` is `Stop`, so half of `with_lease_duration`, `with_request_timeout`, the time to \
-                 stop and {grace:?} must not exceed `with_lease_duration`, but {:?} + {timeout:?} + {stopping:?} + \
-                 {grace:?} is more than {lease:?}: increase `with_lease_duration`, or reduce `with_drain_timeout` or \
+                 stop and {grace:?} must not exceed `with_lease_duration`, but {:?} + {:?} + {stopping:?} + {grace:?} \
+                 is more than {}: increase `with_lease_duration`, or reduce `with_drain_timeout` or \
                  `with_request_timeout`",
-                lease / 2
+                times.lease_duration / 2,
+                times.request_timeout,
+                times.show_lease_duration()
             )));
         }
         Ok(())
@@ -216,18 +217,18 @@ impl BalancerConfig {
 
     /// Returns [`DRAIN_TIMEOUT`], or less if [`OnLeaseExpiry::Stop`] leaves less: a partition that stops may drain
     /// twice, and closes its receiver.
-    pub(crate) fn default_drain_timeout(&self, store: &GroupStore, closing: Duration) -> Duration {
+    pub(crate) fn default_drain_timeout(&self, times: LeaseTimes, closing: Duration) -> Duration {
         if self.on_lease_expiry == OnLeaseExpiry::Continue {
             return DRAIN_TIMEOUT;
         }
-        let left = time_to_drain(store.lease_durations().own, store.request_timeout()).unwrap_or_default();
+        let left = time_to_drain(times).unwrap_or_default();
         DRAIN_TIMEOUT.min(left.saturating_sub(closing) / 2)
     }
 }
 
 /// Returns the time that [`OnLeaseExpiry::Stop`] leaves for draining; `None` if not even a renewal fits.
-fn time_to_drain(lease: Duration, request_timeout: Duration) -> Option<Duration> {
-    lease.checked_sub(lease / 2 + request_timeout + LeaseDurations::GRACE)
+fn time_to_drain(LeaseTimes { lease_duration, request_timeout }: LeaseTimes) -> Option<Duration> {
+    lease_duration.checked_sub(lease_duration / 2 + request_timeout + LeaseDurations::GRACE)
 }
 
 /// The settings of a loop and of its store.

@@ -140,7 +140,7 @@ impl Balancer {
         config: BalancerConfig,
         partitions: watch::Receiver<Arc<[PartitionId]>>,
     ) -> Result<(Self, BalancerHandle)> {
-        config.check_settings(&store)?;
+        config.check_settings(store.lease_times())?;
         let permit = store.loop_permit()?;
         let (messages, receiver) = mpsc::unbounded_channel();
         let unknown = Snapshot::with_nothing_known(store.identity().owner.clone(), config.lease_scope);
@@ -182,7 +182,7 @@ impl Balancer {
     ///
     /// [`ErrorKind::Config`] if that leaves no time to renew.
     pub(crate) fn with_drain(mut self, drain: Duration) -> Result<Self> {
-        self.config.check_drain_timeout(&self.ports.store, drain)?;
+        self.config.check_drain_timeout(self.ports.store.lease_times(), drain)?;
         self.drain = drain;
         Ok(self)
     }

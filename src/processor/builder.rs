@@ -19,8 +19,8 @@ use super::shared::{HubCreation, InitialPartitions, SharedResources};
 use super::shutdown::{ShutdownReport, ShutdownRequests, stopping_time};
 use crate::balancer::Balancer;
 use crate::error::{Error, Result};
+use crate::source::EventSource;
 use crate::source::offset_format::OffsetFormat;
-use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::store::GroupStore;
 use crate::telemetry::Spans;
 
@@ -165,20 +165,19 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
         }
     }
 
-    /// Checks the settings and creates the processor. Sends no request.
+    /// Checks the settings and creates the processor. Sends no request. Before the store is connected,
+    /// [`ProcessorConfig::check_settings`] checks the same.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid: the message names the setter and the
     /// rule. Correct the setting.
     pub fn build(self) -> Result<Processor<S, H>> {
-        self.config.check_settings()?;
+        self.config.check_for(self.store.lease_times())?;
         self.check_group()?;
         let (partitions, named) = watch::channel(Arc::from([]));
-        let settings = self.config.balancer.clone();
-        let (balancer, handle) = Balancer::new(self.store.clone(), settings.clone(), named)?;
-        let drain =
-            self.config.drain_timeout.unwrap_or_else(|| settings.default_drain_timeout(&self.store, CLOSE_LIMIT));
+        let (balancer, handle) = Balancer::new(self.store.clone(), self.config.balancer.clone(), named)?;
+        let drain = self.config.effective_drain_timeout(self.store.lease_times());
         let balancer = balancer.with_drain(stopping_time(drain))?.with_start_reports();
         let handle = ProcessorHandle {
             balancer: handle,

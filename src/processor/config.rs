@@ -6,11 +6,13 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::policies::{CheckpointPolicy, OnEarlierStart, OnFailure, OnShutdown, OnUndecodable};
+use super::shutdown::stopping_time;
 use super::start::invalid::OnInvalidCheckpoint;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
-use crate::source::StartPosition;
+use crate::source::{CLOSE_LIMIT, StartPosition};
+use crate::store::{LeaseTimes, StoreConfig};
 use crate::util::{deserialize_or_never, setters};
 
 /// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
@@ -83,6 +85,9 @@ pub struct ProcessorConfig {
     /// See [`with_drain_timeout`](Self::with_drain_timeout).
     #[serde(with = "humantime_serde")]
     pub drain_timeout: Option<Duration>,
+    /// See [`with_shutdown_timeout`](Self::with_shutdown_timeout).
+    #[serde(with = "humantime_serde")]
+    pub shutdown_timeout: Option<Duration>,
     /// See [`with_on_shutdown`](Self::with_on_shutdown).
     pub on_shutdown: OnShutdown,
 }
@@ -107,6 +112,7 @@ impl Default for ProcessorConfig {
             max_in_flight_bytes: 64 << 20,
             lag_check_interval: Some(Duration::from_secs(30)),
             drain_timeout: None,
+            shutdown_timeout: None,
             on_shutdown: OnShutdown::default(),
         }
     }
@@ -227,6 +233,14 @@ impl ProcessorConfig {
         /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) requires it. It may be longer than the lease
         /// duration: the lease is renewed meanwhile.
         with_drain_timeout(drain_timeout: Some(Duration));
+        /// Sets how long a shutdown may take in all. Default: no limit of its own; docs/kubernetes.md has the sum of the
+        /// limits of its phases, 94 s with the default settings.
+        ///
+        /// When the time is over, [`Processor::run`](super::Processor::run) returns as after a second request, with
+        /// [`ShutdownReport::forced`](super::ShutdownReport::forced): what was not written or released by then waits for
+        /// the expiry of its lease. Set it a few seconds below the grace period after which the process is killed, so
+        /// that the application can still end in order, and set a drain timeout that is well below it.
+        with_shutdown_timeout(shutdown_timeout: Some(Duration));
         /// Sets what happens to the owned partitions at shutdown. Default [`OnShutdown::Release`].
         with_on_shutdown(on_shutdown: OnShutdown);
     }
@@ -258,7 +272,43 @@ impl ProcessorConfig {
         self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
 
-    pub(super) fn check_settings(&self) -> Result<()> {
+    /// Checks these settings and those of the store, without connecting to anything: for example when a configuration
+    /// file is read, or in a test of that file. Otherwise
+    /// [`connect`](crate::store::GroupStoreBuilder::connect) checks those of the store, and
+    /// [`ProcessorBuilder::build`](super::ProcessorBuilder::build) these.
+    ///
+    /// ```
+    /// use eventhubs_checkpoint::processor::ProcessorConfig;
+    /// use eventhubs_checkpoint::store::StoreConfig;
+    ///
+    /// let config: ProcessorConfig = serde_json::from_str(r#"{ "balancer": { "load_balancing_interval": "30s" } }"#)?;
+    /// let error = config.check_settings(&StoreConfig::default()).unwrap_err();
+    /// assert!(error.to_string().contains("`with_lease_duration` is 60s (the default), but must be at least three times"));
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid: the message names the setter, which is
+    /// `with_x` for the setting `x` of a file, and the rule.
+    pub fn check_settings(&self, store: &StoreConfig) -> Result<()> {
+        store.check_settings()?;
+        self.check_for(store.lease_times())
+    }
+
+    /// Checks these settings for a store with these times.
+    pub(super) fn check_for(&self, times: LeaseTimes) -> Result<()> {
+        self.check_values()?;
+        self.balancer.check_settings(times)?;
+        self.balancer.check_drain_timeout(times, stopping_time(self.effective_drain_timeout(times)))
+    }
+
+    /// Returns what [`with_drain_timeout`](Self::with_drain_timeout) sets, or its default.
+    pub(super) fn effective_drain_timeout(&self, times: LeaseTimes) -> Duration {
+        self.drain_timeout.unwrap_or_else(|| self.balancer.default_drain_timeout(times, CLOSE_LIMIT))
+    }
+
+    fn check_values(&self) -> Result<()> {
         self.start_position.check_time("`with_start_position`")?;
         for (partition, start_position) in &self.start_positions {
             start_position.check_time(&format!("`with_start_position_of` for partition {partition}"))?;
@@ -281,6 +331,7 @@ impl ProcessorConfig {
             ("with_drain_timeout", self.drain_timeout),
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval),
             ("with_handler_timeout", self.handler_timeout),
+            ("with_shutdown_timeout", self.shutdown_timeout),
             ("with_max_batch_wait", Some(self.max_batch_wait)),
             ("with_idle_interval", self.idle_interval),
             ("with_lag_check_interval", self.lag_check_interval),
@@ -293,6 +344,7 @@ impl ProcessorConfig {
             ("CheckpointPolicy::with_interval", self.checkpoint_policy.interval, "use `without_interval`"),
             ("with_handler_timeout", self.handler_timeout, "omit it for no limit"),
             ("with_idle_interval", self.idle_interval, "omit it for no empty batches"),
+            ("with_shutdown_timeout", self.shutdown_timeout, "omit it for no limit of its own"),
             ("with_lag_check_interval", self.lag_check_interval, "use `without_lag_checks`"),
         ] {
             if duration == Some(Duration::ZERO) {
@@ -316,7 +368,7 @@ mod tests {
     }
 
     fn refused(config: &ProcessorConfig) -> String {
-        config.check_settings().unwrap_err().to_string()
+        config.check_settings(&StoreConfig::default()).unwrap_err().to_string()
     }
 
     #[test]
@@ -387,6 +439,7 @@ mod tests {
             (config().with_start_position(ancient.clone()), "`with_start_position` is 1969"),
             (config().with_start_position_of(7.into(), ancient), "`with_start_position_of` for partition 7"),
             (config().with_drain_timeout(Duration::MAX), "`with_drain_timeout` is"),
+            (config().with_shutdown_timeout(Duration::ZERO), "`with_shutdown_timeout` is 0s"),
             (
                 config().with_checkpoint_policy(CheckpointPolicy::default().with_max_events(0)),
                 "`CheckpointPolicy::with_max_events` is 0",
@@ -404,7 +457,7 @@ mod tests {
                 r#"{ "start_position": { "enqueued_after": "2026-01-01T00:00:00Z" }, "max_batch_size": 10, "handler_timeout": "5m" }"#,
             ])
         ) {
-            if let Ok(Err(refused)) = read(&text).map(|config| config.check_settings()) {
+            if let Ok(Err(refused)) = read(&text).map(|config| config.check_settings(&StoreConfig::default())) {
                 let message = refused.to_string();
                 let setters = ["`with_", "`CheckpointPolicy::with_"];
                 prop_assert!(setters.iter().any(|setter| message.contains(setter)), "{}", message);

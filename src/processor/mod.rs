@@ -58,10 +58,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use crate::balancer::Balancer;
+use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::source::{CLOSE_LIMIT, EventSource};
@@ -235,7 +236,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// process by themselves, and the program must end on its own.
     ///
     /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
-    /// `terminationGracePeriodSeconds` is longer. docs/kubernetes.md has the limits of all phases.
+    /// `terminationGracePeriodSeconds` is longer. [`ProcessorConfig::with_shutdown_timeout`] limits it; docs/kubernetes.md
+    /// has the limits of all phases.
     ///
     /// # Errors
     ///
@@ -340,10 +342,16 @@ async fn process_partitions<S: EventSource, H: Handler<S::Event>>(
         _ => StopReason::Shutdown,
     };
     let keep = ended.is_ok() && shared.config.on_shutdown == OnShutdown::Keep;
+    let limit = shared.config.shutdown_timeout;
+    let forced = ShutdownReport { forced: true, ..ShutdownReport::default() };
     let report = tokio::select! {
         biased;
-        () = handle.requests.wait_for_second_request() => ShutdownReport { forced: true, ..ShutdownReport::default() },
+        () = handle.requests.wait_for_second_request() => forced,
         report = shut_down(shared, supervisor, background, handle, reason, keep) => report,
+        () = wait_until(limit.map(|limit| Instant::now() + limit)) => {
+            telemetry::shutdown_timed_out(limit);
+            forced
+        }
     };
     telemetry::shut_down(ended.as_ref().err().map(|error| &**error), report.is_clean(), &report);
     match ended {

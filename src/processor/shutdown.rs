@@ -92,7 +92,8 @@ pub struct ShutdownReport {
     pub kept: usize,
     /// How many partitions could not be released in time. They stay owned until their leases expire.
     pub unreleased: usize,
-    /// Whether a second request forced the shutdown, which then ended at once.
+    /// Whether a second request, or the [shutdown timeout](super::ProcessorConfig::with_shutdown_timeout), forced the
+    /// shutdown, which then ended at once.
     pub forced: bool,
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use crate::error::{Error, Result};
 use crate::model::{BlobNameCase, LeaseDurations};
-use crate::util::setters;
+use crate::util::{setters, show_setting};
 
 /// How a [`GroupStore`](super::GroupStore) works with the records of its consumer group.
 ///
@@ -43,6 +43,20 @@ pub struct StoreConfig {
     pub create_container: bool,
     /// See [`with_verify_storage`](Self::with_verify_storage).
     pub verify_storage: bool,
+}
+
+/// The settings of a store with which those of a balancer and of a processor must agree.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeaseTimes {
+    pub(crate) lease_duration: Duration,
+    pub(crate) request_timeout: Duration,
+}
+
+impl LeaseTimes {
+    /// Returns the lease duration for an error that names it.
+    pub(crate) fn show_lease_duration(self) -> String {
+        show_setting(self.lease_duration, StoreConfig::default().lease_duration)
+    }
 }
 
 impl Default for StoreConfig {
@@ -112,11 +126,22 @@ impl StoreConfig {
         self.request_timeout.unwrap_or_else(|| Duration::from_secs(5).min(self.lease_duration / 4))
     }
 
+    pub(crate) fn lease_times(&self) -> LeaseTimes {
+        LeaseTimes { lease_duration: self.lease_duration, request_timeout: self.effective_request_timeout() }
+    }
+
     pub(super) fn lease_durations(&self) -> LeaseDurations {
         LeaseDurations::new(self.lease_duration, self.foreign_lease_duration)
     }
 
-    pub(crate) fn check_settings(&self) -> Result<()> {
+    /// Checks these settings without connecting to anything, as `connect` does first.
+    /// [`ProcessorConfig::check_settings`](crate::processor::ProcessorConfig::check_settings) includes this.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config) if a setting is invalid: the message names the setter, which is
+    /// `with_x` for the setting `x` of a file, and the rule.
+    pub fn check_settings(&self) -> Result<()> {
         let lease = self.lease_duration;
         let foreign = self.foreign_lease_duration;
         for (setter, duration) in [("with_lease_duration", lease), ("with_foreign_lease_duration", foreign)] {
@@ -135,7 +160,8 @@ impl StoreConfig {
         if timeout.is_zero() || timeout >= lease / 2 {
             return Err(Error::config(format!(
                 "`with_request_timeout` is {timeout:?}, but must be more than zero and less than half of \
-                 `with_lease_duration`, {lease:?}"
+                 `with_lease_duration`, {}",
+                self.lease_times().show_lease_duration()
             )));
         }
         if self.max_concurrent_requests == 0 {

@@ -56,6 +56,7 @@ pub use adopt::{AdoptOutcome, Adoption};
 pub use builder::GroupStoreBuilder;
 pub(crate) use checkpoint::no_checkpoint;
 pub use checkpoint::{CheckpointOutcome, InitOutcome};
+pub(crate) use config::LeaseTimes;
 pub use config::StoreConfig;
 pub(crate) use exclusion::LoopPermit;
 use exclusion::{KnownPartition, OperationGuard};
@@ -199,6 +200,10 @@ impl GroupStore {
     #[must_use]
     pub fn lease_durations(&self) -> LeaseDurations {
         self.inner.lease_durations
+    }
+
+    pub(crate) fn lease_times(&self) -> LeaseTimes {
+        LeaseTimes { lease_duration: self.lease_durations().own, request_timeout: self.request_timeout() }
     }
 
     /// Returns how long one request may take. A listing that timed out has twice the time when it is repeated, up to

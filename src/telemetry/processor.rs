@@ -354,6 +354,10 @@ pub(crate) fn shutdown_forced(span: &Span) {
     span.in_scope(|| warn!(target: PROCESSOR, "shutdown requested again; stopping immediately"));
 }
 
+pub(crate) fn shutdown_timed_out(timeout: Option<Duration>) {
+    warn!(target: PROCESSOR, ?timeout, "shutdown timeout exceeded; stopping immediately");
+}
+
 pub(crate) fn partitions_aborted(timeout: Duration) {
     warn!(target: PROCESSOR, ?timeout, "aborted partitions that did not stop in time");
 }

@@ -252,7 +252,7 @@ impl TestSession {
         let context = PartitionContext {
             group: Arc::new(store.group().clone()),
             store: store.clone(),
-            drain_timeout: BalancerConfig::default().default_drain_timeout(store, CLOSE_LIMIT),
+            drain_timeout: BalancerConfig::default().default_drain_timeout(store.lease_times(), CLOSE_LIMIT),
             dead_letters: Some(Arc::clone(dead_letters)),
             checkpoints,
             control: Arc::clone(control),

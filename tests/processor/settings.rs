@@ -44,7 +44,8 @@ async fn invalid_settings_are_rejected_with_value_and_rule() {
     for (config, named) in [
         (
             balancing(21 * SECOND),
-            "`with_lease_duration` is 60s, but must be at least three times `with_load_balancing_interval`, 21s",
+            "`with_lease_duration` is 60s (the default), but must be at least three times `with_load_balancing_interval`, 21s: \
+             otherwise",
         ),
         (balancing(Duration::ZERO), "`with_load_balancing_interval` is 0s"),
         (ProcessorConfig::default().with_max_batch_size(0), "`with_max_batch_size` is 0"),
@@ -54,10 +55,15 @@ async fn invalid_settings_are_rejected_with_value_and_rule() {
         (ProcessorConfig::default().with_drain_timeout(Duration::MAX), "must be at most a day"),
         (ProcessorConfig::default().with_checkpoint_policy(endless), "must be at most a day"),
     ] {
+        let unconnected = config.check_settings(&StoreConfig::default()).unwrap_err();
         let error = build(world.store("a").await, config).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config);
         assert!(error.to_string().contains(named), "{error}");
+        assert_eq!(error.to_string(), unconnected.to_string(), "nothing needs to be connected");
     }
+    let store = StoreConfig::default().with_lease_duration(SECOND);
+    let error = ProcessorConfig::default().check_settings(&store).unwrap_err();
+    assert!(error.to_string().contains("`with_lease_duration` is 1s"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -138,6 +138,25 @@ async fn a_hanging_handler_delays_only_for_the_drain_time() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_at_its_timeout() {
+    for (timeout, hangs) in [(None, false), (Some(5 * SECOND), false), (Some(5 * SECOND), true)] {
+        let mut world = World::new(2);
+        world.config.shutdown_timeout = timeout;
+        let mut a = world.start("a").await;
+        a.wait_until_it_holds(2).await;
+        let body = if hangs { "hang" } else { "done" };
+        world.hub.publish(0, body);
+        world.log.wait_for(body, |log| log.times(body) == 1).await;
+        let began = Instant::now();
+        let report = a.shut_down().await.unwrap();
+        assert_eq!((report.forced, report.is_clean()), (hangs, !hangs));
+        assert!(if hangs { began.elapsed() == 5 * SECOND } else { began.elapsed() < SECOND }, "{:?}", began.elapsed());
+        let released = world.owners().await.values().filter(|owner| owner.is_empty()).count();
+        assert_eq!(released, if hangs { 1 } else { 2 }, "a partition whose handler has finished is released");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_waits_for_the_stop_sees_it() {
     let world = World::new(1);
     let (end, mut requested) = watch::channel(false);

@@ -70,6 +70,7 @@ impl Selection {
 
 /// What is permitted.
 #[derive(Clone, Debug, ClapArgs)]
+#[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub struct Permission {
     /// Writes. Without it, the command shows what it would do.
     #[arg(long)]
