@@ -377,7 +377,7 @@ impl World {
         self.start_built(builder.with_dead_letters(sink, policy))
     }
 
-    fn start_built<S, H>(&self, builder: ProcessorBuilder<S, H>) -> Instance
+    pub fn start_built<S, H>(&self, builder: ProcessorBuilder<S, H>) -> Instance
     where
         S: EventSource,
         H: Handler<S::Event>,

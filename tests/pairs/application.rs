@@ -1,16 +1,16 @@
 //! The application: handles events, and fails or hangs on request.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, PartitionContext, PartitionStream, Processor, ShutdownReport, StopReason, StreamHandler,
     TrackedEvent,
 };
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
+use eventhubs_checkpoint::{PartitionId, Result};
 use futures::FutureExt;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -20,45 +20,13 @@ use tokio::time::sleep;
 
 use crate::feature::SECOND;
 use crate::ledger::Ledger;
+use crate::misbehaviors::{Misbehavior, Misbehaviors};
 
 /// Time to handle a batch.
 const WORK_TIME: Duration = Duration::from_millis(50);
 
 /// Less than the drain time, so that all events in flight can be finished when a partition stops.
 const MAX_IN_FLIGHT_TIME: Duration = Duration::from_secs(10);
-
-/// What a call for a partition does instead of handling its batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Misbehavior {
-    Fail,
-    Panic,
-    /// The call fails, and retention deletes all events of the partition.
-    FailAndExpire,
-    Hang(Duration),
-}
-
-/// The misbehaviors of the next calls, in order. Clones share the queue.
-#[derive(Clone, Default)]
-pub struct Misbehaviors(Arc<Mutex<VecDeque<(u32, Misbehavior)>>>);
-
-impl Misbehaviors {
-    pub fn add(&self, partition: u32, misbehavior: Misbehavior) {
-        self.0.lock().unwrap().push_back((partition, misbehavior));
-    }
-
-    fn take(&self, partition: u32) -> Option<Misbehavior> {
-        let mut due = self.0.lock().unwrap();
-        let next = due.iter().position(|(of, _)| *of == partition)?;
-        due.remove(next).map(|(_, misbehavior)| misbehavior)
-    }
-
-    /// Waits until all requested misbehaviors have happened.
-    pub async fn done(&self) {
-        while !self.0.lock().unwrap().is_empty() {
-            sleep(SECOND).await;
-        }
-    }
-}
 
 /// One incarnation of the application on one instance.
 pub struct Application {
@@ -74,8 +42,12 @@ pub struct Application {
     pub in_flight: Mutex<JoinSet<()>>,
 }
 
+pub fn number_of(partition: &PartitionId) -> u32 {
+    partition.as_str().parse().unwrap()
+}
+
 fn number(context: &PartitionContext) -> u32 {
-    context.partition_id().as_str().parse().unwrap()
+    number_of(context.partition_id())
 }
 
 impl Application {
@@ -97,8 +69,17 @@ impl Application {
         self.ledger.lock().handler_started(self.incarnation, number(context) as usize)
     }
 
-    fn session(&self, context: &PartitionContext) -> usize {
-        self.sessions.lock().unwrap()[&number(context)]
+    pub fn session(&self, partition: u32) -> usize {
+        self.sessions.lock().unwrap()[&partition]
+    }
+
+    pub fn open_session(&self, context: &PartitionContext) {
+        let session = self.handler_started(context);
+        self.sessions.lock().unwrap().insert(number(context), session);
+    }
+
+    pub fn close_session(&self, context: &PartitionContext) {
+        self.ledger.lock().handler_stopped(self.session(number(context)));
     }
 
     async fn work(
@@ -109,7 +90,7 @@ impl Application {
     ) -> Result<(), HandlerError> {
         self.ledger.lock().delivered(session, events);
         if let Some(misbehavior) = self.misbehaviors.take(number(context)) {
-            self.misbehave(misbehavior, context).await?;
+            self.misbehave(misbehavior, number(context)).await?;
         }
         if self.tracks {
             for event in events {
@@ -125,7 +106,7 @@ impl Application {
         Ok(())
     }
 
-    async fn misbehave(&self, misbehavior: Misbehavior, context: &PartitionContext) -> Result<(), HandlerError> {
+    pub async fn misbehave(&self, misbehavior: Misbehavior, partition: u32) -> Result<(), HandlerError> {
         match misbehavior {
             Misbehavior::Hang(time) => {
                 sleep(time).await;
@@ -133,10 +114,10 @@ impl Application {
             }
             Misbehavior::Panic => panic!("panicked on request"),
             Misbehavior::FailAndExpire => {
-                self.hub.expire_before(number(context), i64::MAX);
-                self.ledger.lock().expired(number(context));
+                self.hub.expire_before(partition, i64::MAX);
+                self.ledger.lock().expired(partition);
             }
-            Misbehavior::Fail => {}
+            Misbehavior::Fail | Misbehavior::FailAttempts(_) | Misbehavior::Bad => {}
         }
         Err("failed on request".into())
     }
@@ -156,17 +137,16 @@ impl Application {
 
 impl Handler<MemoryEvent> for Application {
     async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
-        let session = self.handler_started(&context);
-        self.sessions.lock().unwrap().insert(number(&context), session);
+        self.open_session(&context);
         Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-        self.work(self.session(&context), &events, &context).await
+        self.work(self.session(number(&context)), &events, &context).await
     }
 
     async fn stopped(&self, context: PartitionContext, _: StopReason) {
-        self.ledger.lock().handler_stopped(self.session(&context));
+        self.close_session(&context);
     }
 }
 

@@ -9,6 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use crate::features;
 use crate::scene::Scene;
+use crate::single_events::{Order, SingleEvents};
 use crate::world::World;
 
 pub const SECOND: Duration = Duration::from_secs(1);
@@ -75,6 +76,8 @@ pub struct Settings {
     pub pull: bool,
     /// Whether the application tracks events and finishes them out of order.
     pub tracks: bool,
+    /// How the application processes single events, unless it processes batches.
+    pub events: Option<SingleEvents>,
     /// Whether an operator resumes parked partitions.
     pub resumes_parked: bool,
     /// Whether a position is written some time after it was recorded.
@@ -91,6 +94,7 @@ impl Settings {
             sharing: Sharing::Balanced,
             pull: false,
             tracks: false,
+            events: None,
             resumes_parked: false,
             checkpoints_by_time: true,
             invalid_to_latest: false,
@@ -99,6 +103,16 @@ impl Settings {
 
     pub fn balance(&mut self, change: impl FnOnce(BalancerConfig) -> BalancerConfig) {
         self.configure(|config| config.with_balancer(change));
+    }
+
+    /// Lets the application process single events. Returns how.
+    pub fn single_events(&mut self) -> &mut SingleEvents {
+        self.events.get_or_insert_default()
+    }
+
+    /// Returns whether the application processes several events of a partition at once.
+    pub fn is_concurrent(&self) -> bool {
+        self.events.as_ref().is_some_and(|events| events.order != Order::Partition)
     }
 
     pub fn configure(&mut self, change: impl FnOnce(ProcessorConfig) -> ProcessorConfig) {
@@ -129,6 +143,8 @@ pub struct Draw {
     pub panics: bool,
     /// Whether the hub refuses to start after an event that it does not have.
     pub refuses_positions: bool,
+    /// Whether an operator pauses the whole group, or one partition only.
+    pub pauses_group: bool,
 }
 
 impl Draw {
@@ -150,6 +166,7 @@ impl Draw {
             outage_hangs: rng.random(),
             panics: rng.random(),
             refuses_positions: rng.random(),
+            pauses_group: rng.random(),
         }
     }
 }
@@ -161,6 +178,8 @@ pub struct Allowed {
     pub no_handler: Duration,
     /// How long an event may wait until it is handled.
     pub delay: Duration,
+    /// How long an owner may deliver events of a partition that an operator has paused.
+    pub pause_detection: Duration,
     /// Whether events may be handled more than once.
     pub repeats: bool,
     /// Whether a shutdown during the run may be unclean.
@@ -172,7 +191,14 @@ pub struct Allowed {
 impl Allowed {
     /// Covers a claim and the start of the handler, or a move by handoff.
     fn steady() -> Self {
-        Self { no_handler: 45 * SECOND, delay: 60 * SECOND, repeats: false, unclean_ends: false, before_start: false }
+        Self {
+            no_handler: 45 * SECOND,
+            delay: 60 * SECOND,
+            pause_detection: 60 * SECOND,
+            repeats: false,
+            unclean_ends: false,
+            before_start: false,
+        }
     }
 
     /// Allows a partition to have no handler for this much longer.

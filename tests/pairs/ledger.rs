@@ -3,11 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::Instant;
 
+use crate::application::number_of;
 use crate::feature::Allowed;
+use crate::lanes::Lanes;
+use crate::single_events::Order;
 
 /// More violations add no information.
 const MAX_VIOLATIONS: usize = 8;
@@ -41,6 +45,8 @@ struct Partition {
     adopted_by: Option<usize>,
     sessions: BTreeSet<usize>,
     no_handler_since: Option<Instant>,
+    /// An operator has paused the partition.
+    paused_since: Option<Instant>,
     repeats: u32,
 }
 
@@ -72,6 +78,8 @@ struct Session {
     partition: usize,
     generation: u32,
     last: Option<i64>,
+    /// The order of single events.
+    lanes: Lanes,
     over: bool,
 }
 
@@ -195,13 +203,21 @@ impl State {
 
     pub fn handler_started(&mut self, incarnation: usize, partition: usize) -> usize {
         let generation = self.generation;
-        self.sessions.push(Session { incarnation, partition, generation, last: None, over: false });
+        self.sessions.push(Session {
+            incarnation,
+            partition,
+            generation,
+            last: None,
+            lanes: Lanes::default(),
+            over: false,
+        });
         let session = self.sessions.len() - 1;
         if self.incarnations[incarnation] {
             let partition = &mut self.partitions[partition];
             partition.adopted_by.take_if(|adopter| *adopter == incarnation);
             partition.sessions.insert(session);
             partition.no_handler_since = None;
+            self.check_not_paused(session, "a handler has started");
         }
         session
     }
@@ -223,6 +239,7 @@ impl State {
         if !self.incarnations[incarnation] {
             return;
         }
+        self.check_not_paused(session, "events were delivered");
         let (first, start, generation) =
             (self.partitions[partition].first, self.partitions[partition].start, self.generation);
         for event in events {
@@ -245,6 +262,46 @@ impl State {
         }
     }
 
+    /// Checks an attempt at a single event: its order within the session, and that the session has it.
+    pub fn begun(&mut self, session: usize, event: &MemoryEvent, order: Order) {
+        let Session { incarnation, partition, over, .. } = self.sessions[session];
+        if !self.incarnations[incarnation] {
+            return;
+        }
+        let (number, generation) = (event.sequence_number, event.body.parse().unwrap());
+        self.check(!over, || format!("event {number} of partition {partition} began after the stop of its session"));
+        self.check_not_paused(session, "an event was processed");
+        let Partition { first, start, .. } = self.partitions[partition];
+        let is_current = generation == self.generation;
+        // What has expired in a hub that is gone is not known.
+        let first = if is_current { first } else { i64::MAX };
+        if let Some(wrong) = self.sessions[session].lanes.begin(order, generation, number, first) {
+            self.add_violation(&format!("partition {partition}: {wrong}"));
+        }
+        self.check(!is_current || number > start || self.allowed.before_start, || {
+            format!("event {number} of partition {partition} is not after the start position {start}")
+        });
+    }
+
+    /// Records a failed attempt at a single event.
+    pub fn failed(&mut self, session: usize, event: &MemoryEvent, order: Order) {
+        self.sessions[session].lanes.fail(order, event.sequence_number);
+    }
+
+    /// Records that a single event is processed, or moved to the dead letters.
+    pub fn finished(&mut self, session: usize, event: &MemoryEvent, order: Order) {
+        self.sessions[session].lanes.finish(order, event.sequence_number);
+        self.handled(session, std::slice::from_ref(event));
+    }
+
+    fn check_not_paused(&mut self, session: usize, what: &str) {
+        let (partition, limit) = (self.sessions[session].partition, self.allowed.pause_detection);
+        let paused = self.partitions[partition].paused_since.map(|since| since.elapsed());
+        self.check(paused.is_none_or(|time| time <= limit), || {
+            format!("{what}, although an operator has paused partition {partition} for {paused:?}")
+        });
+    }
+
     pub fn handled(&mut self, session: usize, events: &[MemoryEvent]) {
         let Session { incarnation, partition, .. } = self.sessions[session];
         if !self.incarnations[incarnation] {
@@ -262,6 +319,17 @@ impl State {
                 format!("event {number} of partition {partition} was handled more than once")
             });
         }
+    }
+}
+
+/// The operator.
+impl State {
+    pub fn paused(&mut self, partition: &PartitionId) {
+        self.partitions[number_of(partition) as usize].paused_since = Some(Instant::now());
+    }
+
+    pub fn resumed(&mut self, partition: &PartitionId) {
+        self.partitions[number_of(partition) as usize].paused_since = None;
     }
 }
 

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::Operator;
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::processor::{
@@ -17,10 +18,12 @@ use time::OffsetDateTime;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::application::{Application, Misbehaviors, pull};
+use crate::application::{Application, pull};
 use crate::container::RecordingContainer;
 use crate::feature::{Case, SECOND, Sharing, Start};
 use crate::ledger::Ledger;
+use crate::misbehaviors::Misbehaviors;
+use crate::single_events::start_single_events;
 use crate::world::{Instance, TIMEOUT, World};
 
 pub const PARTITIONS: u32 = 5;
@@ -168,10 +171,10 @@ impl Scene {
         let (ledger, hub, misbehaviors) = (self.ledger.clone(), self.hub.clone(), self.misbehaviors.clone());
         let application = Application::new(incarnation, ledger, hub.clone(), misbehaviors, self.case.settings.tracks);
         let source = hub.source();
-        let instance = if self.case.settings.pull {
-            start_pulling(&world, store, source, application)
-        } else {
-            world.start_on(store, source, application)
+        let instance = match self.case.settings.events.clone() {
+            Some(settings) => start_single_events(&world, store, source, application, settings),
+            None if self.case.settings.pull => start_pulling(&world, store, source, application),
+            None => world.start_on(store, source, application),
         };
         let slot = &mut self.slots.lock().unwrap()[member];
         (slot.incarnation, slot.starting, slot.instance) = (incarnation, false, Some(instance));
@@ -185,13 +188,18 @@ impl Scene {
     /// Retries like a supervisor that restarts a process that cannot connect.
     async fn connect(&self, name: &str, faulty: &FaultyContainer, incarnation: usize) -> GroupStore {
         loop {
-            let group = ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap();
-            let builder = GroupStore::builder(Arc::new(faulty.clone()), group, OwnerId::new(name).unwrap());
+            let builder = GroupStore::builder(Arc::new(faulty.clone()), group(), OwnerId::new(name).unwrap());
             match builder.with_seed(self.case.draw.seed ^ (incarnation as u64) << 32).connect().await {
                 Ok(store) => return store,
                 Err(_) => sleep(2 * SECOND).await,
             }
         }
+    }
+
+    /// Connects an operator, whose requests do not fail.
+    pub async fn operator(&self) -> Operator {
+        let settings = GroupStore::builder(self.world.container.clone(), group(), OwnerId::new("operator").unwrap());
+        Operator::connect(settings.with_seed(self.case.draw.seed)).await.unwrap()
     }
 
     pub fn config(&self, member: usize, incarnation: usize) -> ProcessorConfig {
@@ -373,6 +381,10 @@ impl Scene {
             }
         }
     }
+}
+
+fn group() -> ConsumerGroup {
+    ConsumerGroup::new("ns.servicebus.windows.net", "hub", "$Default").unwrap()
 }
 
 fn start_pulling(world: &World, store: GroupStore, source: MemorySource, application: Application) -> Instance {

@@ -6,8 +6,8 @@ use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use tokio::time::sleep;
 
 use super::{CRASH_RECOVERY, takeover_time};
-use crate::application::Misbehavior;
 use crate::feature::{Feature, SECOND, Sharing};
+use crate::misbehaviors::Misbehavior;
 use crate::scene::{Scene, TARGET};
 
 /// Longer than the lease duration.
@@ -29,11 +29,13 @@ const PROBE_DETECTION: Duration = Duration::from_secs(100);
 pub const FEATURES: [Feature; 7] = [
     Feature::of("stall", |settings, _| settings.balance(|balancer| balancer.with_stall_timeout(STALL_AFTER)))
         .with_action(|scene| Box::pin(hang(scene)))
-        .with_allowance(|allowed, _, _| {
+        .with_allowance(|allowed, settings, _| {
             // A hanging handler is cancelled if its partition moves. No other partition waits for it.
             allowed.allow_no_handler(30 * SECOND);
             allowed.delay += HANG_TIME;
             allowed.unclean_ends = true;
+            // Events after the one that hangs are finished.
+            allowed.repeats |= settings.is_concurrent();
         }),
     Feature::of("stalled link", |_, _| ())
         .with_action(|scene| Box::pin(stall_link(scene)))
@@ -43,6 +45,7 @@ pub const FEATURES: [Feature; 7] = [
         .with_allowance(|allowed, _, _| allowed.allow_no_handler(PROBE_DETECTION)),
     Feature::of("outage", |_, _| ()).with_action(|scene| Box::pin(outage(scene))).with_allowance(|allowed, _, _| {
         allowed.allow_no_handler(OUTAGE + CRASH_RECOVERY);
+        allowed.pause_detection += OUTAGE;
         (allowed.repeats, allowed.unclean_ends) = (true, true);
     }),
     Feature::of("throttling", |_, _| ())

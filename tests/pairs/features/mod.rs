@@ -2,16 +2,25 @@
 
 mod delivery;
 mod faults;
+mod orders;
 mod policies;
 mod sharing;
+mod single_events;
 mod start_positions;
 
 use std::time::Duration;
 
 use crate::feature::{Feature, Settings, Sharing};
 
-static TABLES: [&[Feature]; 5] =
-    [&delivery::FEATURES, &policies::FEATURES, &sharing::FEATURES, &start_positions::FEATURES, &faults::FEATURES];
+static TABLES: [&[Feature]; 7] = [
+    &delivery::FEATURES,
+    &single_events::FEATURES,
+    &orders::FEATURES,
+    &policies::FEATURES,
+    &sharing::FEATURES,
+    &start_positions::FEATURES,
+    &faults::FEATURES,
+];
 
 pub fn all() -> impl Iterator<Item = &'static Feature> {
     TABLES.into_iter().flatten()

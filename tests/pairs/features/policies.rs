@@ -5,8 +5,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::processor::{CheckpointPolicy, OnFailure, OnInvalidCheckpoint};
 
 use super::takeover_time;
-use crate::application::Misbehavior;
 use crate::feature::{Allowed, Draw, Feature, SECOND, Settings};
+use crate::misbehaviors::Misbehavior;
 use crate::scene::{Scene, TARGET};
 
 const COOL_DOWN: Duration = Duration::from_secs(60);
@@ -69,7 +69,7 @@ pub const FEATURES: [Feature; 8] = [
 /// The processor does not wait for events in flight when a handler fails.
 fn allow_failure(allowed: &mut Allowed, settings: &Settings, _: &Draw) {
     allowed.allow_no_handler(RESTART_TIME);
-    allowed.repeats |= settings.tracks;
+    allowed.repeats |= settings.tracks || settings.is_concurrent();
 }
 
 async fn fail(scene: &Scene) {
