@@ -176,7 +176,7 @@ pub struct CheckpointRecord {
     /// remove it.
     pub paused: Option<Pause>,
     /// Whether the application keeps its own position of the partition, which takes precedence over this one: its last
-    /// start had [one](crate::processor::Handler::start_position). Checkpoints of other SDKs remove the mark.
+    /// start [said so](crate::processor::OwnPosition). Checkpoints of other SDKs remove the mark until the next start.
     pub own_position: bool,
     /// Keys that this version does not know. They are kept when the record is written again.
     pub other: BTreeMap<String, String>,

@@ -39,7 +39,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// # Memory
 ///
 /// A partition holds at most `max_batch_size` events in its handler and as many ready for the next call,
-/// `max_in_flight` tracked events, and at most `prefetch` events in its source. At the limits the processor does not
+/// `max_in_flight` tracked events or `max_in_flight_bytes` of them, and at most `prefetch` events in its source. At the limits the processor does not
 /// read the source, and the broker waits.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -202,10 +202,14 @@ impl ProcessorConfig {
         with_max_batch_size(max_batch_size: usize);
         /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
         with_max_batch_wait(max_batch_wait: Duration);
-        /// Sets after how long without events the handler is called with an empty batch, and again after the same time,
-        /// as long as the partition is read: for example to write the result of a time window. Default: never. Such a
-        /// call counts like any other for failures, timeouts and stops. [`each_event`](super::each_event) does nothing
-        /// in it.
+        /// Sets after how long without a call the handler is called with an empty batch, as long as the partition is read
+        /// and not paused: for example to write the result of a time window. Default: never. Streams yield an empty batch,
+        /// and [`each_event`](super::each_event) does nothing.
+        ///
+        /// Such a call has the same timeouts as any other, and its failure restarts the partition, so that the events
+        /// after the checkpoint are delivered again. Each of them then has its own attempts: for an event that only such
+        /// calls name, [`DeadLetterPolicy`](super::DeadLetterPolicy) counts one. Move it with
+        /// [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter).
         #[doc(alias = "max_wait_time")]
         #[doc(alias = "maximum_wait_time")]
         #[doc(alias = "tick")]
@@ -221,7 +225,7 @@ impl ProcessorConfig {
         with_max_in_flight(max_in_flight: usize);
         /// Sets the most bytes of events per partition that are tracked and not finished, without those that were
         /// dropped. At the limit no more events are delivered, so one more batch may be in memory, and the events that
-        /// are [read ahead](Self::with_prefetch). Default 64 MiB, which is `max_in_flight` events of 64 KiB. The size of
+        /// are [read ahead](Self::with_prefetch). Default 64 MiB, which is about 1000 events of 64 KiB. The size of
         /// an event is what the source [reports](crate::source::Positioned::byte_size): the body, for an event hub.
         with_max_in_flight_bytes(max_in_flight_bytes: usize);
         /// Sets how often each owned partition is compared with the event hub, to determine the lag and to find a

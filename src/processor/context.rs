@@ -186,7 +186,7 @@ impl PartitionContext {
     /// Reports that the partition cannot be processed, for example by a task of the application that belongs to it. The
     /// partition fails, as after an error of [`Handler::handle`](super::Handler::handle), and
     /// [`OnFailure`](super::OnFailure) determines what follows. The handler first finishes the batch that it has. Of
-    /// several failures the first one counts. If the partition is already stopping, nothing else changes.
+    /// several failures the first one counts. A context of a start that has ended, or is stopping, changes nothing.
     pub fn fail(&self, error: impl Into<HandlerError>) {
         self.checkpoints.fail_start("the application", error.into());
     }

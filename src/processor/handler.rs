@@ -25,7 +25,8 @@ use crate::source::StartPosition;
 /// Delivery is at least once: after a crash, a handoff or a failure, events after the last checkpoint may be
 /// redelivered.
 pub trait Handler<E>: Send + Sync + 'static {
-    /// Processes a batch, which is never empty. Call [`PartitionContext::checkpoint`] for processed events.
+    /// Processes a batch, which is never empty unless
+    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`] for processed events.
     ///
     /// # Errors
     ///
@@ -45,7 +46,8 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// application. To reject these writes, store the [epoch](PartitionStart::epoch) and read the position in one
     /// transaction, and commit results only while the stored epoch is their own. `docs/effects.md` has an example.
     ///
-    /// A returned position replaces the checkpoint, also a later one, so that lag, scalers and tools agree with the
+    /// A returned position replaces the checkpoint, also a later one unless
+    /// [`OnEarlierStart::Fail`](super::OnEarlierStart::Fail) is set, so that lag, scalers and tools agree with the
     /// application. A checkpoint at the same sequence number stays. If the partition cannot be read from the position,
     /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
     /// determines where to start, and [`PartitionContext::started_elsewhere`] returns the position.

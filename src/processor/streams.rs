@@ -125,7 +125,8 @@ impl<E> PartitionStream<E> {
         &self.context
     }
 
-    /// Waits for the next batch, which is never empty. Returns `None` when the partition has stopped. Cancel-safe.
+    /// Waits for the next batch, which is never empty unless
+    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Returns `None` when the partition has stopped. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<E>> {
         std::future::poll_fn(|cx| self.poll_batch(cx)).await
     }

@@ -150,7 +150,9 @@ impl<E: Positioned + Send + Sync + 'static> TestPartition<E> {
     /// restarts it by default but without a wait, and [`PartitionContext::attempt`] counts the failure.
     ///
     /// The sequence numbers of the events must be greater than those of the batches that this start has got, as at an
-    /// event hub. A panic of the handler is not caught.
+    /// event hub. A panic of the handler is not caught. No other method of the handler is called: for `per_partition`, and
+    /// for `each_event` with another order than that of the partition, first call `start_position` and `started`, also
+    /// after a restart.
     ///
     /// # Errors
     ///
@@ -159,6 +161,7 @@ impl<E: Positioned + Send + Sync + 'static> TestPartition<E> {
         let failures = &self.control.failures;
         let checkpoints = &self.session.context.checkpoints;
         let last = events.last().and_then(E::sequence_number);
+        let has_events = !events.is_empty();
         if let Some(reached) = checkpoints.last_reached() {
             failures.forget_up_to(Some(reached));
         }
@@ -167,7 +170,10 @@ impl<E: Positioned + Send + Sync + 'static> TestPartition<E> {
         match handler.handle(events, self.context()).await {
             Ok(()) => {
                 checkpoints.end_batch();
-                failures.forget_up_to(last);
+                let open = failures.current_failure().and_then(|failing| failing.place.first_event());
+                if has_events && open.and_then(|event| checkpoints.waits_for(event)).is_none() {
+                    failures.forget_up_to(last);
+                }
                 Ok(())
             }
             Err(error) => {
@@ -206,10 +212,10 @@ impl<E: Positioned + Send + Sync + 'static> TestPartition<E> {
         self.session.context.checkpoints.last_reached()
     }
 
-    /// Returns the error of the first tracked event that [failed](crate::processor::TrackedEvent::fail) in this start.
-    /// A processor restarts the partition then.
+    /// Returns the first failure that a [tracked event](crate::processor::TrackedEvent::fail) or the
+    /// [context](PartitionContext::fail) of this start has reported. A processor restarts the partition then.
     #[must_use]
-    pub fn tracked_failure(&self) -> Option<Arc<Error>> {
+    pub fn reported_failure(&self) -> Option<Arc<Error>> {
         self.session.context.checkpoints.wait_for_failure().now_or_never()
     }
 
@@ -316,7 +322,7 @@ mod tests {
         open.lock().unwrap().remove(0).finish();
         assert_eq!(partition.checkpoint(), Some(11));
         partition.context().track(&MemoryEvent::new(12, "x")).fail("later");
-        assert!(partition.tracked_failure().unwrap().to_string().contains("tracked event"));
+        assert!(partition.reported_failure().unwrap().to_string().contains("tracked event"));
     }
 
     #[tokio::test(start_paused = true)]

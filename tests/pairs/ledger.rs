@@ -268,7 +268,7 @@ impl State {
         if !self.incarnations[incarnation] {
             return;
         }
-        let (number, generation) = (event.sequence_number, event.body.parse().unwrap());
+        let (number, generation) = (event.sequence_number, event.text().unwrap().parse().unwrap());
         self.check(!over, || format!("event {number} of partition {partition} began after the stop of its session"));
         self.check_not_paused(session, "an event was processed");
         let Partition { first, start, .. } = self.partitions[partition];

@@ -34,7 +34,7 @@ pub struct Misbehaviors(Arc<Mutex<State>>);
 struct State {
     due: VecDeque<(u32, Misbehavior)>,
     /// What each single event does, and the session in which that began.
-    marked: HashMap<(u32, Arc<str>, i64), (Misbehavior, usize)>,
+    marked: HashMap<(u32, Arc<[u8]>, i64), (Misbehavior, usize)>,
 }
 
 impl State {
@@ -44,7 +44,7 @@ impl State {
     }
 }
 
-fn id(partition: u32, event: &MemoryEvent) -> (u32, Arc<str>, i64) {
+fn id(partition: u32, event: &MemoryEvent) -> (u32, Arc<[u8]>, i64) {
     (partition, Arc::clone(&event.body), event.sequence_number)
 }
 

@@ -473,7 +473,6 @@ async fn a_stop_does_not_wait_for_a_retry() {
     }
 }
 
-/// An event that has not ended by then is dropped, and `stopped` comes after that.
 /// One event in flight is below the limit, so the next one comes. Two are not.
 #[tokio::test(start_paused = true)]
 async fn the_size_of_events_limits_those_in_flight() {
@@ -502,6 +501,7 @@ async fn an_event_that_hangs_is_reported() {
     instance.shut_down().await.unwrap();
 }
 
+/// An event that has not ended by then is dropped, and `stopped` comes after that.
 #[tokio::test(start_paused = true)]
 async fn an_event_that_hangs_does_not_keep_the_partition() {
     for way in both_ways() {

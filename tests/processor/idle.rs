@@ -1,11 +1,12 @@
 //! Handlers that act without events: empty batches, failures that a task reports, and positions that are kept for later.
 
+use std::future::pending;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, Handler, HandlerError, PartitionContext, PartitionState, StopReason,
+    DeadLetterPolicy, Handler, HandlerError, PartitionContext, PartitionState, TrackedEvent,
 };
 use eventhubs_checkpoint::source::Positioned;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -24,7 +25,6 @@ struct Windows {
     calls: Arc<Mutex<Vec<(usize, Instant)>>>,
     last: Arc<Mutex<Option<Position>>>,
     failing: Arc<Mutex<usize>>,
-    stops: Arc<Mutex<Vec<StopReason>>>,
 }
 
 impl Windows {
@@ -54,10 +54,6 @@ impl Handler<MemoryEvent> for Windows {
             context.checkpoint(&last);
         }
         Ok(())
-    }
-
-    async fn stopped(&self, _: PartitionContext, reason: StopReason) {
-        self.stops.lock().unwrap().push(reason);
     }
 }
 
@@ -108,8 +104,98 @@ async fn a_paused_partition_gets_no_empty_batches() {
     sleep(10 * MINUTE).await;
     assert_eq!(windows.sizes(), [1]);
     assert!(a.handle.resume(&0.into()));
+    let resumed = Instant::now();
     wait_for("an empty batch", || windows.sizes() == [1, 0]).await;
+    assert!(resumed.elapsed() >= MINUTE, "the interval begins again");
     a.shut_down().await.unwrap();
+}
+
+/// Events that wait until their batch is full are events.
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_fills_is_not_empty() {
+    let (mut world, windows) = (world(), Windows::default());
+    world.config = world.config.with_max_batch_wait(90 * SECOND);
+    let a = world.start_with("a", world.hub.source(), windows.clone()).await;
+    wait_for("the window", || windows.sizes().len() == 2).await;
+    assert_eq!(windows.sizes(), [1, 0]);
+    a.shut_down().await.unwrap();
+}
+
+/// The handler finishes what it tracks only when no more events come, and none come at the limit.
+#[tokio::test(start_paused = true)]
+async fn a_full_partition_gets_empty_batches() {
+    #[derive(Clone, Default)]
+    struct Tracking(Arc<Mutex<Vec<TrackedEvent>>>);
+
+    impl Handler<MemoryEvent> for Tracking {
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            let mut tracked = self.0.lock().unwrap();
+            if events.is_empty() {
+                tracked.drain(..).for_each(TrackedEvent::finish);
+            }
+            tracked.extend(events.iter().map(|event| context.track(event)));
+            Ok(())
+        }
+    }
+
+    let mut world = world();
+    world.hub.publish_many(0, 9, "x");
+    world.config = world.config.with_max_in_flight(4);
+    let a = world.start_with("a", world.hub.source(), Tracking::default()).await;
+    wait_for_checkpoint(&world, 9).await;
+    a.shut_down().await.unwrap();
+}
+
+/// The events before it are delivered, and not checkpointed.
+#[tokio::test(start_paused = true)]
+async fn a_dead_letter_of_an_empty_batch_covers_nothing() {
+    #[derive(Clone, Default)]
+    struct MovesLast(Arc<Mutex<Option<MemoryEvent>>>);
+
+    impl Handler<MemoryEvent> for MovesLast {
+        async fn handle(&self, mut events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            let kept = std::mem::replace(&mut *self.0.lock().unwrap(), events.pop());
+            if let Some(last) = kept {
+                context.dead_letter(last, "bad").await?;
+            }
+            Ok(())
+        }
+    }
+
+    let (world, sink) = (world(), Sink::new(SinkState::Up));
+    world.hub.publish(0, "x");
+    world.hub.publish(0, "x");
+    let a = world.start_with_dead_letters("a", MovesLast::default(), sink.clone(), DeadLetterPolicy::default()).await;
+    wait_for("the move", || sink.numbers() == [2]).await;
+    sleep(MINUTE).await;
+    assert_eq!(world.checkpoint().await, Some(-1));
+    a.shut_down().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_an_empty_batch() {
+    struct Hangs;
+
+    impl Handler<MemoryEvent> for Hangs {
+        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+            if events.is_empty() {
+                pending::<()>().await;
+            }
+            events.iter().for_each(|event| context.checkpoint(event));
+            Ok(())
+        }
+    }
+
+    let world = world();
+    let a = world.start_with("a", world.hub.source(), Hangs).await;
+    a.wait_for_status("the empty batch", |status| {
+        status.state == PartitionState::Handling && status.handled == Some(0)
+    })
+    .await;
+    let stopped = Instant::now();
+    assert_eq!(a.shut_down().await.unwrap().unreleased, 0);
+    assert!(stopped.elapsed() < MINUTE, "{:?}", stopped.elapsed());
+    assert_eq!(world.checkpoint().await, Some(0));
 }
 
 /// The task belongs to the partition, but has no event to fail.

@@ -487,6 +487,22 @@ async fn an_earlier_start_is_refused_on_request() {
     b.shut_down().await.unwrap();
 }
 
+/// The events after the old position have expired, so the partition would start at the first one that is left.
+#[tokio::test(start_paused = true)]
+async fn an_expired_earlier_start_is_refused_too() {
+    for (policy, counted) in [(OnEarlierStart::Accept, 5), (OnEarlierStart::Fail, 0)] {
+        let mut world = published(10);
+        checkpointed(&world, 9).await;
+        world.hub.expire_before(0, 5);
+        let counter = Counter { database: Database::at(1), ..Counter::default() };
+        world.config = world.config.with_on_earlier_start(policy);
+        let b = start(&world, &counter).await;
+        sleep(120 * SECOND).await;
+        assert_eq!((counter.database.counted(), b.status().failures > 0), (counted, counted == 0), "{policy:?}");
+        b.crash().await;
+    }
+}
+
 /// How the fenced write fails at a poison event.
 #[derive(Clone, Copy, Debug, Default)]
 enum Failure {

@@ -246,7 +246,9 @@ impl OwnedPartitions {
     /// recorded.
     async fn adopt_partition(&self, partition: &PartitionId, owned: &Arc<Owned>) -> Option<Lease> {
         match self.store.adopt(partition, owned.lease().epoch(), None).await {
-            Ok(AdoptOutcome::Adopted(adopted)) => {
+            Ok(AdoptOutcome::Adopted(mut adopted)) => {
+                // The official processor knows no positions of the application. The mark only informs operators.
+                let _ = self.store.set_own_position(&mut adopted, false).await;
                 *owned.adoption.lock().await = Some(adopted);
                 *lock(&owned.stage) = Stage::Adopted;
                 return Some(owned.lease());

@@ -47,9 +47,9 @@ pub(crate) struct Tracker {
     /// so that one event that stays open forever does not make this map grow.
     finished: BTreeMap<i64, String>,
     in_flight: usize,
-    /// The last event of the batch in the handler, and of the one before it.
+    /// The last event that was delivered, and the last one of the batches that the handler has accepted.
     last_delivered: Option<i64>,
-    last_of_batch_before: Option<i64>,
+    last_accepted: Option<i64>,
     passed: Vec<PassedEvent>,
 }
 
@@ -73,14 +73,13 @@ impl Tracker {
             finished: BTreeMap::new(),
             in_flight: 0,
             last_delivered: None,
-            last_of_batch_before: None,
+            last_accepted: None,
             passed: Vec::new(),
         }
     }
 
     /// Records a batch that goes to the handler. The numbers must ascend.
     pub(crate) fn begin_batch(&mut self, numbers: impl Iterator<Item = i64>) {
-        self.last_of_batch_before = self.last_delivered;
         for number in numbers {
             self.last_delivered = Some(number);
             if Some(number) > self.reached {
@@ -94,7 +93,7 @@ impl Tracker {
     pub(crate) fn pass_over(&mut self, number: i64, offset: &str) {
         let in_batch = self.undecided.iter().copied().take_while(|undecided| *undecided < number).last();
         let open = self.open.range(..number).next_back().map(|(open, _)| *open);
-        let after = in_batch.max(open).max(self.last_of_batch_before);
+        let after = in_batch.max(open).max(self.last_accepted);
         self.passed.push(PassedEvent { number, offset: offset.to_owned(), after });
     }
 
@@ -126,6 +125,7 @@ impl Tracker {
     /// Returns the position that had waited for them only.
     pub(crate) fn end_batch(&mut self) -> Option<Reached<'static>> {
         self.undecided.clear();
+        self.last_accepted = self.last_delivered;
         self.release_waiting()
     }
 

@@ -208,7 +208,10 @@ impl PartitionProgress {
     /// Records that the handler failed after it had got the events up to `last`. What it processed of the batch counts.
     pub(crate) fn record_batch_failure(&self, last: Option<i64>) {
         let mut state = self.lock_state();
-        state.end.failed = Some(HandlerFailure { last: last.max(state.end.failed.and_then(|failed| failed.last)) });
+        // Without an event after the last finished one, nothing is delivered again.
+        if last.is_none() || last > state.view_checkpoints().reached {
+            state.end.failed = Some(HandlerFailure { last: last.max(state.end.failed.and_then(|failed| failed.last)) });
+        }
         let Some(processed) = state.last_processed_in_batch(&state.view_checkpoints()) else { return };
         state.handled = state.handled.max(Some(processed));
         state.handled_age = state.batch_age.or(state.handled_age);
@@ -372,13 +375,13 @@ impl PartitionProgress {
 
 fn state_of(phase: PartitionPhase, link_stalled: bool, stalled: bool, for_long: bool) -> PartitionState {
     match phase {
+        PartitionPhase::Idle if link_stalled => PartitionState::LinkStalled,
         PartitionPhase::Handling | PartitionPhase::Idle | PartitionPhase::Full if stalled => {
             PartitionState::HandlerStalled
         }
         PartitionPhase::Adopting => PartitionState::Adopting,
         PartitionPhase::Starting => PartitionState::Starting,
         PartitionPhase::Opening => PartitionState::Opening,
-        PartitionPhase::Idle if link_stalled => PartitionState::LinkStalled,
         PartitionPhase::Idle => PartitionState::Idle,
         PartitionPhase::Full if for_long => PartitionState::InFlightFull,
         PartitionPhase::Handling | PartitionPhase::Full => PartitionState::Handling,

@@ -29,8 +29,9 @@ pub enum PartitionState {
     /// A call of the handler, or an attempt at a [single event](crate::processor::each_event), has taken longer than
     /// [`stall_timeout`](crate::balancer::BalancerConfig::stall_timeout).
     HandlerStalled,
-    /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events are in flight, and none was finished
-    /// for longer than `stall_timeout`.
+    /// [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events, or
+    /// [`max_in_flight_bytes`](crate::processor::ProcessorConfig::max_in_flight_bytes), are in flight, and none was
+    /// finished for longer than `stall_timeout`.
     InFlightFull,
     /// It is paused: by the application, or by the [pause](PartitionStatus::pause) in its checkpoint.
     Paused,

@@ -162,9 +162,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         StepOutcome::HandlerFailed(record_failed_call(span, failure))
     }
 
-    /// Records that the handler accepted a batch. An empty one shows nothing.
+    /// Records that the handler accepted a batch. An empty batch only shows that the handler works again.
     fn record_handled(&self, accepted: &AcceptedBatch, session: &PartitionSession<S::Event>) {
         if accepted.events == 0 {
+            self.control.progress.forget_failure();
             return;
         }
         session.checkpoints.end_batch();

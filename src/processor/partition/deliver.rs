@@ -1,17 +1,19 @@
 //! Passes the new events of a link to the handler, batch by batch.
 
+use std::ops::ControlFlow;
+
 use tokio::task::consume_budget;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tracing::Span;
 
 use super::continuity::{Continuity, Gap};
 use super::control::Control;
+use super::handler_call::IdleClock;
 use super::machine::StepOutcome;
 use super::restart_backoff::RestartBackoff;
 use super::stall_detector::LinkState;
 use super::takeover::RECHECK_WAITS;
 use super::task::{PartitionSession, PartitionTask};
-use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::checkpoints::requests::CheckpointRequester;
 use crate::processor::config::ProcessorConfig;
@@ -40,10 +42,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Ok(batch) => batch,
                 Err(outcome) => break outcome,
             };
+            let has_events = !batch.is_empty();
             match self.deliver_batch(batch, &mut link.receiver, session, backoff).await {
                 // A source and a handler that are always ready must not keep other tasks from running.
                 StepOutcome::Done => {
-                    has_accepted = true;
+                    has_accepted |= has_events;
+                    session.idle_clock.restart();
                     consume_budget().await;
                 }
                 other => break other,
@@ -78,7 +82,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         receiver: &mut EventReceiver<S::Event>,
         session: &mut PartitionSession<S::Event>,
     ) -> Result<Vec<S::Event>, StepOutcome> {
-        let PartitionSession { checkpoints, writing, continuity, hub_created_at, .. } = session;
+        let PartitionSession { checkpoints, writing, continuity, idle_clock, hub_created_at, .. } = session;
         let gathered = tokio::select! {
             biased;
             reason = self.wait_for_stop_or_fence(writing) => return Err(StepOutcome::Stop(reason)),
@@ -91,7 +95,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 });
             }
             error = self.shared.hub_creation.wait_for_recreation(*hub_created_at) => return Err(error.into()),
-            gathered = self.gather_new_events(receiver, checkpoints, continuity) => gathered,
+            gathered = self.gather_new_events(receiver, checkpoints, continuity, idle_clock) => gathered,
         };
         match gathered {
             Ok(Some(batch)) => Ok(batch),
@@ -102,23 +106,26 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Waits for new events, while it checks that the link delivers all events. Returns `None` if the link has not
-    /// failed, but must be opened again.
+    /// failed, but must be opened again; an empty batch if no events have come for the idle interval.
     async fn gather_new_events(
         &self,
         receiver: &mut EventReceiver<S::Event>,
         checkpoints: &CheckpointRequester,
         continuity: &mut Continuity,
+        idle_clock: &mut IdleClock,
     ) -> Result<Option<Vec<S::Event>>> {
-        let idle_at = self.shared.config.idle_interval.map(|interval| Instant::now() + interval);
         loop {
             continuity.check_restart()?;
-            self.read_ahead_until_open(receiver, checkpoints).await;
+            if self.read_ahead_until_open(receiver, checkpoints, idle_clock).await.is_break() {
+                return Ok(Some(Vec::new()));
+            }
             self.shared.loads.add(&self.control.partition, std::mem::take(&mut receiver.gathered.received));
             if continuity.record_waiting(receiver.gathered.events.last()) {
                 self.control.progress.set_link_stalled(false);
             }
             let limits = self.batch_limits(checkpoints.in_flight());
             let mut lag_checks = self.control.properties.subscribe();
+            let is_idle = receiver.gathered.events.is_empty();
             tokio::select! {
                 biased;
                 () = self.control.wait_for_pause(true) => {
@@ -130,7 +137,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     if let Some(gap) = continuity.delivered.find_gap(&batch) {
                         self.check_gap(gap, continuity).await?;
                         // The partition may have been paused meanwhile.
-                        self.read_ahead_until_open(receiver, checkpoints).await;
+                        let _ = self.read_ahead_until_open(receiver, checkpoints, &mut IdleClock::new(None)).await;
                     }
                     self.control.metrics.count_repeated(continuity.admit(&mut batch));
                     if !batch.is_empty() {
@@ -145,7 +152,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         Err(error) => receiver.fail_after_gathered(error),
                     }
                 }
-                () = wait_until(idle_at) => return Ok(Some(Vec::new())),
+                () = idle_clock.wait_until_due(), if is_idle => return Ok(Some(Vec::new())),
             }
         }
     }
@@ -202,26 +209,41 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    async fn read_ahead_until_open(&self, receiver: &mut EventReceiver<S::Event>, checkpoints: &CheckpointRequester) {
+    async fn read_ahead_until_open(
+        &self,
+        receiver: &mut EventReceiver<S::Event>,
+        checkpoints: &CheckpointRequester,
+        idle_clock: &mut IdleClock,
+    ) -> ControlFlow<()> {
         tokio::select! {
             biased;
-            () = self.wait_until_open(checkpoints) => {}
+            opened = self.wait_until_open(checkpoints, idle_clock) => opened,
             never = receiver.read_ahead(self.shared.config.max_batch_size) => match never {},
         }
     }
 
-    /// Waits until the partition is not paused, and there is room for events in flight.
-    async fn wait_until_open(&self, checkpoints: &CheckpointRequester) {
+    /// Waits until the partition is not paused, and there is room for events in flight. Breaks if an empty batch is due
+    /// before there is room.
+    async fn wait_until_open(&self, checkpoints: &CheckpointRequester, idle_clock: &mut IdleClock) -> ControlFlow<()> {
         let ProcessorConfig { max_in_flight, max_in_flight_bytes, .. } = self.shared.config;
-        while self.control.is_paused() {
-            self.control.progress.enter_phase(PartitionPhase::Paused);
-            self.control.wait_for_pause(false).await;
+        loop {
+            if self.control.is_paused() {
+                self.control.progress.enter_phase(PartitionPhase::Paused);
+                self.control.wait_for_pause(false).await;
+                idle_clock.restart();
+            } else if checkpoints.has_room(max_in_flight, max_in_flight_bytes) {
+                self.control.progress.enter_phase(PartitionPhase::Idle);
+                return ControlFlow::Continue(());
+            } else {
+                self.control.progress.enter_phase(PartitionPhase::Full);
+                tokio::select! {
+                    biased;
+                    () = self.control.wait_for_pause(true) => {}
+                    () = checkpoints.wait_for_tokens(|tokens| tokens.has_room(max_in_flight, max_in_flight_bytes)) => {}
+                    () = idle_clock.wait_until_due() => return ControlFlow::Break(()),
+                }
+            }
         }
-        if !checkpoints.has_room(max_in_flight, max_in_flight_bytes) {
-            self.control.progress.enter_phase(PartitionPhase::Full);
-            checkpoints.wait_for_tokens(|tokens| tokens.has_room(max_in_flight, max_in_flight_bytes)).await;
-        }
-        self.control.progress.enter_phase(PartitionPhase::Idle);
     }
 
     fn batch_limits(&self, in_flight: usize) -> BatchLimits {
@@ -232,7 +254,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
-    /// Calls the handler with a batch, and records what it has processed. An empty batch shows nothing.
+    /// Calls the handler with a batch, and records what it has processed. An empty batch is not recorded.
     async fn deliver_batch(
         &self,
         batch: Vec<S::Event>,
@@ -242,7 +264,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> StepOutcome {
         let Control { progress, failures, metrics, .. } = &*self.control;
         if batch.is_empty() {
-            progress.record_batch(None, None);
+            progress.enter_phase(PartitionPhase::Handling);
             failures.record_call(None);
             return self.call_handler_reading(batch, receiver, session, &Span::none()).await;
         }

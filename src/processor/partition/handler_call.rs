@@ -9,9 +9,33 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use crate::balancer::{BatchGuard, LivenessTracker};
+use crate::clock::wait_until;
 use crate::error::Error;
 use crate::model::PartitionId;
 use crate::processor::handler_errors::{HandlerError, handler_error, panic_error, timeout_error};
+
+/// When the handler is called although there are no events.
+#[derive(Debug)]
+pub(super) struct IdleClock {
+    interval: Option<Duration>,
+    at: Option<Instant>,
+}
+
+impl IdleClock {
+    pub(super) fn new(interval: Option<Duration>) -> Self {
+        Self { interval, at: interval.map(|interval| Instant::now() + interval) }
+    }
+
+    /// Records that the handler has been called, or that it could not be.
+    pub(super) fn restart(&mut self) {
+        *self = Self::new(self.interval);
+    }
+
+    /// Waits until the call is due.
+    pub(super) async fn wait_until_due(&self) {
+        wait_until(self.at).await;
+    }
+}
 
 /// How a call of the application's code ended.
 pub(crate) enum CallOutcome<T> {

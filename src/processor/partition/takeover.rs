@@ -98,7 +98,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             return Err(StepOutcome::Paused(pause).into());
         }
         let own = self.call_start_position(adoption.record().clone()).await?;
+        self.shared.store.set_own_position(&mut adoption, own.is_kept()).await?;
         let mut start = self.find_start(adoption, own.start(), facts).await?;
+        // A partition without a checkpoint has one now.
         self.shared.store.set_own_position(&mut start.adoption, own.is_kept()).await?;
         Ok(start)
     }
@@ -171,19 +173,25 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let Some(position) = self.position_chosen(start, facts, &properties).await? else {
             return self.start_elsewhere(adoption, chosen, facts, properties, InvalidReason::Rejected).await;
         };
-        let record = adoption.record();
-        let is_earlier = !record.initial && record.sequence_number > Some(position.sequence_number);
-        if record.sequence_number != Some(position.sequence_number) {
-            telemetry::start_chosen(&self.control.partition, record.sequence_number, &position, is_earlier);
-        }
-        if is_earlier {
-            self.control.metrics.count_start_before_checkpoint();
-            if self.shared.config.on_earlier_start == OnEarlierStart::Fail {
-                let error = earlier_start_error(record, &position);
-                return Err(StepOutcome::HandlerFailed(Arc::new(error)).into());
-            }
+        self.check_earlier_start(adoption.record(), &position)?;
+        let recorded = adoption.record().sequence_number;
+        if recorded != Some(position.sequence_number) {
+            let is_earlier = is_before(&position, adoption.record());
+            telemetry::start_chosen(&self.control.partition, recorded, &position, is_earlier);
         }
         self.start_at(adoption, position).await
+    }
+
+    /// Refuses a start of the application before the checkpoint if the policy says so, and counts it otherwise.
+    fn check_earlier_start(&self, record: &CheckpointRecord, position: &Position) -> Result<(), StepOutcome> {
+        if !is_before(position, record) {
+            return Ok(());
+        }
+        if self.shared.config.on_earlier_start == OnEarlierStart::Fail {
+            return Err(StepOutcome::HandlerFailed(Arc::new(earlier_start_error(record, position))));
+        }
+        self.control.metrics.count_start_before_checkpoint();
+        Ok(())
     }
 
     /// Corrects the sequence number of the checkpoint if necessary. A number that is too great must be replaced,
@@ -309,6 +317,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let invalid = InvalidCheckpoint { partition: self.control.partition.clone(), checkpoint, properties, reason };
         let from = choose_start(&self.shared.config.on_invalid_checkpoint, &invalid)?;
         let position = self.position_of(&from, &invalid.properties).await?;
+        let recorded = adoption.record().sequence_number;
+        // An old position of the application may have expired. A position in another event hub cannot be compared.
+        if reason != InvalidReason::Recreated && invalid.checkpoint.sequence_number < recorded {
+            self.check_earlier_start(adoption.record(), &position)?;
+        }
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, reason == InvalidReason::Expired);
         self.control.metrics.count_invalid_checkpoint(reason.name());
         let elsewhere = Some(position.sequence_number);
@@ -326,12 +339,18 @@ fn start_after_record(adoption: Adoption, otherwise: &StartPosition) -> SessionS
     }
 }
 
+/// Returns whether events that the checkpoint covers are after this position. A pinned start covers none.
+fn is_before(position: &Position, record: &CheckpointRecord) -> bool {
+    !record.initial && record.sequence_number > Some(position.sequence_number)
+}
+
 fn earlier_start_error(record: &CheckpointRecord, position: &Position) -> Error {
     Error::new(
         ErrorKind::InvalidPosition,
         format!(
             "the position {} that the application returned is before the checkpoint {}, so events would be processed \
-             again; make all instances read one database, or reset the checkpoint to the position if that is intended",
+             again; make all instances use one database, or, if that is intended, move the checkpoint, too: `ehcp reset \
+             --own-positions`",
             position.sequence_number,
             record.sequence_number.unwrap_or_default(),
         ),

@@ -10,6 +10,7 @@ use tracing::Instrument;
 
 use super::continuity::{Continuity, Unvalidated};
 use super::control::Control;
+use super::handler_call::IdleClock;
 use super::machine::StepOutcome;
 use super::orders::SessionEnd;
 use crate::error::{Error, ErrorKind, Result};
@@ -41,6 +42,7 @@ pub(super) struct PartitionSession<E> {
     pub(super) checkpoints: CheckpointRequester,
     pub(super) writing: JoinSet<WritingEnd>,
     pub(super) continuity: Continuity,
+    pub(super) idle_clock: IdleClock,
     pub(super) link: Option<OpenLink<E>>,
     /// Another reader displaced the receiver, and the storage has not shown yet who owns the partition.
     pub(super) displaced: bool,
@@ -129,6 +131,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             checkpoints,
             writing,
             continuity: Continuity::new(from, unvalidated, config.lag_check_interval),
+            idle_clock: IdleClock::new(config.idle_interval),
             link: None,
             displaced: false,
             undecodable: None,

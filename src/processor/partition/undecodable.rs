@@ -122,7 +122,8 @@ fn explain_undecodable(partition: &PartitionId, number: Option<i64>, error: Erro
     let message = match number {
         Some(number) => format!(
             "cannot decode event {number} of partition {partition}: `OnUndecodable::Skip` skips such events, and \
-             `ehcp reset -p {partition} --to-sequence {number} --live --execute` skips this one"
+             `ehcp reset -p {partition} --to-sequence {number} --live --execute` skips this one, unless the application \
+             keeps its own position: then change that"
         ),
         None => format!(
             "cannot decode the next event of partition {partition}, whose sequence number is not known: reset the \

@@ -19,7 +19,7 @@
 //! | `eventhubs_checkpoint_checkpoint_writes_total` | counter | count | `partition`, `outcome` | Checkpoint writes: `written`, `superseded` by a later checkpoint, `failed` and pending, or `fenced` because the partition has another owner. |
 //! | `eventhubs_checkpoint_checkpoint_write_duration_seconds` | histogram | seconds | | Time that a checkpoint write took, whatever the outcome. |
 //! | `eventhubs_checkpoint_invalid_checkpoints_total` | counter | count | `partition`, `reason` | Checkpoints from which reading could not continue: `expired`, `recreated`, `beyond_end`, `rejected`. |
-//! | `eventhubs_checkpoint_starts_before_checkpoint_total` | counter | count | `partition` | Starts at a position of the application that is before the checkpoint, so that events are processed again. |
+//! | `eventhubs_checkpoint_starts_before_checkpoint_total` | counter | count | `partition` | Starts at a position of the application that is before the checkpoint, so that events are processed again. Refused ones do not count. |
 //! | `eventhubs_checkpoint_events_in_flight` | gauge | count | `partition` | Events that are tracked and not finished. |
 //! | `eventhubs_checkpoint_lag_events` | gauge | count | `partition` | Events after the checkpoint, as of the last lag check, also of partitions that no instance owns. |
 //! | `eventhubs_checkpoint_seconds_behind` | gauge | seconds | `partition` | Time by which processing lags behind the event hub. 0 if no event waits. |

@@ -87,7 +87,7 @@ metrics! {
     INVALID_CHECKPOINTS = "invalid_checkpoints_total", Counter, Count, ["partition", "reason"],
         "Checkpoints from which reading could not continue: `expired`, `recreated`, `beyond_end`, `rejected`.";
     STARTS_BEFORE_CHECKPOINT = "starts_before_checkpoint_total", Counter, Count, ["partition"],
-        "Starts at a position of the application that is before the checkpoint, so that events are processed again.";
+        "Starts at a position of the application that is before the checkpoint, so that events are processed again. Refused ones do not count.";
     EVENTS_IN_FLIGHT = "events_in_flight", Gauge, Count, ["partition"],
         "Events that are tracked and not finished.";
     LAG = "lag_events", Gauge, Count, ["partition"],

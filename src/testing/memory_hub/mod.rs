@@ -78,8 +78,8 @@ impl MemoryHub {
     }
 
     /// Returns the time at which an event would be enqueued now. It follows tokio's clock, so a paused runtime stops it.
-    /// It starts at the local time, or on 2026-01-01 under paused time, as that of a
-    /// [`MemoryContainer`](crate::blob::memory::MemoryContainer) does.
+    /// It starts at the local time, or on 2026-01-01 under paused time, like the clock of a
+    /// [`MemoryContainer`](crate::blob::memory::MemoryContainer).
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
         self.inner.began_at + self.inner.began.elapsed()

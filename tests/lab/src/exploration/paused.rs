@@ -1,4 +1,5 @@
-//! Pauses by operators: scenarios in which every invariant holds, and the rules that are needed for that.
+//! Pauses by operators: scenarios in which every invariant holds, and the rules that are needed for that. Pauses with an
+//! end, and partitions that are parked after a failure, are not modeled: their owner removes the mark.
 
 use super::clean::is_clean;
 use super::needed::falls;
