@@ -94,7 +94,9 @@ async fn stored_pause(scene: &Scene) {
     })
     .await;
     sleep(STORED_PAUSE).await;
-    paused.iter().for_each(|partition| scene.ledger.lock().resumed(partition));
+    for partition in &paused {
+        scene.ledger.lock().resumed(partition);
+    }
     repeat_until_done(scene, paused, async |partitions| resume(&operator, partitions).await).await;
 }
 
