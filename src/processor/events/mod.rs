@@ -17,6 +17,8 @@ mod context;
 mod each_event;
 mod queue;
 mod retries;
+#[cfg(test)]
+mod tests;
 mod work;
 
 use std::fmt;
