@@ -1,7 +1,8 @@
-//! An event hub as the sink of dead letters, and their AMQP messages.
+//! An event hub as the sink of dead letters, its connections, and the AMQP messages.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
 use azure_core_amqp::message::{AmqpAnnotationKey, AmqpAnnotations, AmqpApplicationProperties};
@@ -10,7 +11,8 @@ use azure_messaging_eventhubs::ProducerClient;
 use azure_messaging_eventhubs::builders::ProducerClientBuilder;
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use time::format_description::well_known::Rfc3339;
-use tokio::time::timeout;
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
 
 use super::CLIENT_REQUEST_TIMEOUT;
 use super::credentials::{HubAccess, ReplaceableConnectionString, parse_connection_string};
@@ -22,10 +24,17 @@ use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, UndecodableEvent};
 use crate::source::Positioned;
 use crate::telemetry::Causes;
+use crate::util::lock;
 
 /// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
 /// event hub.
 const LONGEST_ERROR: usize = 1024;
+
+/// How many connections there are besides the first one, at most.
+const FURTHER: usize = 7;
+
+/// After a further connection could not be opened, none is opened for so long.
+const REOPEN_AFTER: Duration = Duration::from_secs(30);
 
 /// The event hub sets the annotations with this prefix, such as `x-opt-sequence-number`.
 const SERVICE_PREFIX: &str = "x-opt-";
@@ -64,11 +73,15 @@ const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 /// the event hub, a send without a response within 20 s, or three failures in a row. The dead letter that failed is
 /// stored when its partition is retried.
 ///
+/// Up to eight dead letters are sent at once, each on a connection of its own, because the client sends one message after
+/// the other. The first connection is opened by [`connect`](EventHubDeadLettersBuilder::connect), the others when they are
+/// needed, and all stay open.
+///
 /// An event that is too large for the event hub together with its new properties cannot be moved. Its partition keeps
 /// failing; use a sink of your own for such events.
 #[derive(Debug)]
 pub struct EventHubDeadLetters {
-    connection: Connection<ProducerClient>,
+    connections: SinkConnections,
 }
 
 /// Configures an [`EventHubDeadLetters`]; see [`from_connection_string`](EventHubDeadLetters::from_connection_string)
@@ -129,24 +142,100 @@ impl EventHubDeadLetters {
     }
 
     async fn send(&self, message: AmqpMessage) -> Result<()> {
-        let client = self.connection.usable_client().await;
-        // The client may wait forever for a lost response.
-        let sent = timeout(CLIENT_REQUEST_TIMEOUT, client.inner().send_message(message, None)).await;
-        let outcome = match &sent {
-            Ok(Ok(())) => ConnectionOutcome::Responded,
-            Ok(Err(error)) => errors::connection_outcome(error),
-            Err(_) => ConnectionOutcome::Broken,
-        };
-        client.record_outcome(&Route::Hub, outcome);
-        let what = "the event hub for dead letters";
-        match sent {
-            Ok(sent) => sent.map_err(|error| errors::send_error(what, error)),
-            Err(elapsed) => Err(Error::new(
-                ErrorKind::Indeterminate,
-                format!("{what} did not respond within {CLIENT_REQUEST_TIMEOUT:?}"),
-            )
-            .with_source(elapsed)),
+        self.connections.with_free_connection(async |connection| send_on(connection, message).await).await
+    }
+}
+
+/// The connections of a sink: one that is always open, and further ones that are opened while others are busy.
+///
+/// The client sends one message after the other on a connection, and waits for each response, so that messages which are
+/// to be sent at once need several.
+#[derive(Debug)]
+struct SinkConnections {
+    connector: Arc<Connector<ProducerClient>>,
+    first: Connection<ProducerClient>,
+    further: [OnceLock<Connection<ProducerClient>>; FURTHER],
+    /// The places that are not taken: 0 for the first connection, then the further ones.
+    free: Mutex<Vec<usize>>,
+    places: Semaphore,
+    failed_at: Mutex<Option<Instant>>,
+}
+
+impl SinkConnections {
+    async fn open(connector: Arc<Connector<ProducerClient>>) -> Result<Self> {
+        Ok(Self {
+            first: Connection::open(Arc::clone(&connector)).await?,
+            connector,
+            further: [const { OnceLock::new() }; FURTHER],
+            free: Mutex::new((0..=FURTHER).rev().collect()),
+            places: Semaphore::new(FURTHER + 1),
+            failed_at: Mutex::new(None),
+        })
+    }
+
+    /// Waits until a connection is free, and lends it to this work. If no further one can be opened, lends the first one
+    /// in its place.
+    async fn with_free_connection<T>(&self, work: impl AsyncFnOnce(&Connection<ProducerClient>) -> T) -> T {
+        // The semaphore is never closed.
+        let _permit = self.places.acquire().await;
+        let place = Place::take(&self.free);
+        work(self.connection_at(place.index).await).await
+    }
+
+    async fn connection_at(&self, place: usize) -> &Connection<ProducerClient> {
+        let Some(further) = place.checked_sub(1).and_then(|index| self.further.get(index)) else { return &self.first };
+        if let Some(connection) = further.get() {
+            return connection;
         }
+        if lock(&self.failed_at).is_some_and(|failed_at| failed_at.elapsed() < REOPEN_AFTER) {
+            return &self.first;
+        }
+        let Ok(connection) = Connection::open(Arc::clone(&self.connector)).await else {
+            *lock(&self.failed_at) = Some(Instant::now());
+            return &self.first;
+        };
+        further.get_or_init(|| connection)
+    }
+}
+
+/// A place that is taken until it is dropped.
+struct Place<'a> {
+    index: usize,
+    free: &'a Mutex<Vec<usize>>,
+}
+
+impl<'a> Place<'a> {
+    /// Takes the place that was given back last, so that one message after the other uses the same connection.
+    fn take(free: &'a Mutex<Vec<usize>>) -> Self {
+        let index = lock(free).pop().unwrap_or_default();
+        Self { index, free }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        lock(self.free).push(self.index);
+    }
+}
+
+async fn send_on(connection: &Connection<ProducerClient>, message: AmqpMessage) -> Result<()> {
+    let client = connection.usable_client().await;
+    // The client may wait forever for a lost response.
+    let sent = timeout(CLIENT_REQUEST_TIMEOUT, client.inner().send_message(message, None)).await;
+    let outcome = match &sent {
+        Ok(Ok(())) => ConnectionOutcome::Responded,
+        Ok(Err(error)) => errors::connection_outcome(error),
+        Err(_) => ConnectionOutcome::Broken,
+    };
+    client.record_outcome(&Route::Hub, outcome);
+    let what = "the event hub for dead letters";
+    match sent {
+        Ok(sent) => sent.map_err(|error| errors::send_error(what, error)),
+        Err(elapsed) => Err(Error::new(
+            ErrorKind::Indeterminate,
+            format!("{what} did not respond within {CLIENT_REQUEST_TIMEOUT:?}"),
+        )
+        .with_source(elapsed)),
     }
 }
 
@@ -199,7 +288,7 @@ impl EventHubDeadLettersBuilder {
             (namespace, _) => namespace.unwrap_or_default(),
         };
         let connector = Connector::new(&namespace, &self.event_hub, self.access, self.settings)?;
-        Ok(EventHubDeadLetters { connection: Connection::open(Arc::new(connector)).await? })
+        Ok(EventHubDeadLetters { connections: SinkConnections::open(Arc::new(connector)).await? })
     }
 }
 

@@ -258,6 +258,8 @@ async fn one_bad_event_in_a_hundred_is_moved_once() {
     let bad = EVENTS / BAD_EVERY;
     until("all events are processed or moved", || count() == EVENTS - bad && moved() == bad as u64).await;
     assert_eq!(handle.partitions()[0].failures, bad as u64, "nothing restarted");
+    let connections = dead_letters.cut_connections();
+    assert!((2..=8).contains(&connections), "several are sent at once, each on a connection: {connections}");
     handle.shutdown();
     assert!(within("the shutdown", running).await.unwrap().unwrap().is_clean());
 
