@@ -21,7 +21,7 @@ async fn client(hub: &Address) -> Result<ConsumerClient> {
     Ok(builder.open_with_connection_string(&hub.connection_string, None).await?)
 }
 
-async fn source(hub: &Address) -> Result<EventHubSource> {
+pub(crate) async fn source(hub: &Address) -> Result<EventHubSource> {
     let group = ConsumerGroup::from_connection_string(&hub.connection_string, ConsumerGroup::DEFAULT_NAME)?;
     let endpoint = hub.endpoint.clone();
     let builder = EventHubSource::from_connection_string(&group, &hub.connection_string)

@@ -55,16 +55,10 @@ impl Each {
         self,
         events: u32,
     ) -> (impl Handler<E>, oneshot::Receiver<Cost>) {
-        let (finished, cost) = oneshot::channel();
-        let counting = Counting {
-            left: AtomicU32::new(events),
-            takes: self.is_slow.then_some(SLOW_CALL),
-            watch: OnceLock::new(),
-            finished: Mutex::new(Some(finished)),
-        };
+        let (counting, cost) = Counting::new(events, self.is_slow.then_some(SLOW_CALL));
         let order = match self.order {
             Order::Partition => EventOrder::Partition,
-            Order::Key => EventOrder::by_key(|event: &E| event.sequence_number().map(|number| number % KEYS)),
+            Order::Key => EventOrder::by_key(key_of),
             Order::None => EventOrder::None,
         };
         (each_event(counting).with_concurrency(self.concurrency as usize).with_order(order), cost)
@@ -79,19 +73,31 @@ impl fmt::Display for Each {
     }
 }
 
+pub(crate) fn key_of(event: &impl Positioned) -> Option<i64> {
+    event.sequence_number().map(|number| number % KEYS)
+}
+
 /// Measures from the first `started` until all events were processed.
-struct Counting {
+pub(crate) struct Counting {
     left: AtomicU32,
     takes: Option<Duration>,
     watch: OnceLock<Stopwatch>,
     finished: Mutex<Option<oneshot::Sender<Cost>>>,
 }
 
-impl<E: Send + Sync + 'static> EventHandler<E> for Counting {
-    async fn handle(&self, _: Arc<E>, _: EventContext) -> Result<(), HandlerError> {
-        if let Some(takes) = self.takes {
-            sleep(takes).await;
-        }
+impl Counting {
+    /// Returns a counter of these events, and the cost once all are counted.
+    pub(crate) fn new(events: u32, takes: Option<Duration>) -> (Self, oneshot::Receiver<Cost>) {
+        let (finished, cost) = oneshot::channel();
+        let finished = Mutex::new(Some(finished));
+        (Self { left: AtomicU32::new(events), takes, watch: OnceLock::new(), finished }, cost)
+    }
+
+    pub(crate) fn start(&self) {
+        self.watch.get_or_init(Stopwatch::start);
+    }
+
+    pub(crate) fn count_event(&self) -> Result<(), HandlerError> {
         if self.left.fetch_sub(1, Ordering::Relaxed) > 1 {
             return Ok(());
         }
@@ -99,9 +105,18 @@ impl<E: Send + Sync + 'static> EventHandler<E> for Counting {
         let finished = self.finished.lock().map_err(|_| "poisoned")?.take();
         finished.ok_or("too many events")?.send(cost).map_err(|_| "the receiver was dropped".into())
     }
+}
+
+impl<E: Send + Sync + 'static> EventHandler<E> for Counting {
+    async fn handle(&self, _: Arc<E>, _: EventContext) -> Result<(), HandlerError> {
+        if let Some(takes) = self.takes {
+            sleep(takes).await;
+        }
+        self.count_event()
+    }
 
     async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
-        self.watch.get_or_init(Stopwatch::start);
+        self.start();
         Ok(())
     }
 }

@@ -9,7 +9,8 @@
 //!
 //! To profile one measurement, run it under a profiler with the binary that `cargo bench --bench processor --no-run`
 //! names: `perf record processor-... measure CORE memory-checkpoint EVENTS`. For AMQP first start the hub with
-//! `processor-... hub CORE EVENTS`, and append the two lines that it prints.
+//! `processor-... hub CORE EVENTS`, and append the two lines that it prints. Dead letters need a second hub, whose lines
+//! follow.
 
 mod amqp;
 #[path = "../common/cores.rs"]
@@ -20,6 +21,7 @@ mod handler;
 mod hub;
 mod memory;
 mod ours;
+mod poison;
 mod processes;
 #[path = "../common/publishing.rs"]
 mod publishing;
@@ -44,10 +46,10 @@ fn main() -> Result<()> {
             cores::stay_on(core.parse()?)?;
             on_one_thread(hub::run(events.parse()?))
         }
-        ["measure", core, work, events, ref hub @ ..] => {
+        ["measure", core, work, events, ref hubs @ ..] => {
             cores::stay_on(core.parse()?)?;
             let (work, events): (Work, _) = (work.parse()?, events.parse()?);
-            println!("{}", on_one_thread(work::measure(work, events, Address::from_arguments(hub)))?);
+            println!("{}", on_one_thread(work::measure(work, events, &Address::read_all(hubs)))?);
             Ok(())
         }
         // Cargo passes this to a benchmark. Without it, as in `cargo test --benches`, one round shows that it runs.

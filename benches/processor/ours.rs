@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::{Handler, Processor, ProcessorConfig};
+use eventhubs_checkpoint::processor::{Handler, Processor, ProcessorBuilder, ProcessorConfig};
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
@@ -43,7 +43,15 @@ pub(crate) async fn process_with<S: EventSource>(
     handler: impl Handler<S::Event>,
     cost: oneshot::Receiver<Cost>,
 ) -> Result<Cost> {
-    let processor = Processor::builder(source, store().await?, handler).with_config(config()).build()?;
+    run_until_counted(Processor::builder(source, store().await?, handler), cost).await
+}
+
+/// Runs a processor until its handler reports the cost.
+pub(crate) async fn run_until_counted<S: EventSource, H: Handler<S::Event>>(
+    builder: ProcessorBuilder<S, H>,
+    cost: oneshot::Receiver<Cost>,
+) -> Result<Cost> {
+    let processor = builder.with_config(config()).build()?;
     let handle = processor.handle();
     let waiting = async move {
         let cost = cost.await;

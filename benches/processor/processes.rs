@@ -15,9 +15,14 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    pub(crate) fn from_arguments(arguments: &[&str]) -> Option<Self> {
-        let [endpoint, connection_string] = *arguments else { return None };
-        Some(Self { endpoint: endpoint.to_owned(), connection_string: connection_string.to_owned() })
+    /// Reads addresses from arguments, two for each.
+    pub(crate) fn read_all(arguments: &[&str]) -> Vec<Self> {
+        let (addresses, _) = arguments.as_chunks();
+        let address = |[endpoint, connection_string]: &[&str; 2]| Self {
+            endpoint: (*endpoint).to_owned(),
+            connection_string: (*connection_string).to_owned(),
+        };
+        addresses.iter().map(address).collect()
     }
 }
 
@@ -49,11 +54,11 @@ impl Drop for Hub {
 }
 
 /// Runs one measurement.
-pub(crate) fn measure(work: Work, events: u32, hub: Option<&Address>) -> Result<Cost> {
+pub(crate) fn measure(work: Work, events: u32, hubs: &[&Address]) -> Result<Cost> {
     let core = cores::first_and_last()?.0.to_string();
     let mut command = this_program()?;
     command.args(["measure", &core, &work.to_string(), &events.to_string()]).stderr(Stdio::inherit());
-    if let Some(Address { endpoint, connection_string }) = hub {
+    for Address { endpoint, connection_string } in hubs {
         command.args([endpoint, connection_string]);
     }
     let output = command.output()?;

@@ -15,12 +15,15 @@ pub(crate) struct Extent {
     idle: u32,
     /// For each event that is processed at once.
     slow_events: u32,
+    /// Of which some may be bad.
+    mixed: u32,
 }
 
 pub(crate) const FULL: Extent =
-    Extent { rounds: 9, in_memory: 2_000_000, over_amqp: 100_000, idle: 2_000, slow_events: 200 };
+    Extent { rounds: 9, in_memory: 2_000_000, over_amqp: 100_000, idle: 2_000, slow_events: 200, mixed: 10_000 };
 /// For a test that the benchmark runs.
-pub(crate) const BRIEF: Extent = Extent { rounds: 1, in_memory: 4_000, over_amqp: 400, idle: 20, slow_events: 2 };
+pub(crate) const BRIEF: Extent =
+    Extent { rounds: 1, in_memory: 4_000, over_amqp: 400, idle: 20, slow_events: 2, mixed: 400 };
 
 /// The same events read by both sides, alternating.
 struct Comparison {
@@ -38,11 +41,11 @@ struct Aim {
 const NONE: Aim = Aim { per_second: 0.0, ratio: 0.0 };
 
 impl Comparison {
-    fn measure(ours: Work, bare: Work, events: u32, rounds: usize, hub: Option<&Address>) -> Result<Self> {
+    fn measure(ours: Work, bare: Work, events: u32, rounds: usize, hubs: &[&Address]) -> Result<Self> {
         let mut comparison = Self { events, ours: Vec::new(), bare: Vec::new() };
         for _ in 0..rounds {
-            comparison.ours.push(measure(ours, events, hub)?);
-            comparison.bare.push(measure(bare, events, hub)?);
+            comparison.ours.push(measure(ours, events, hubs)?);
+            comparison.bare.push(measure(bare, events, hubs)?);
         }
         Ok(comparison)
     }
@@ -77,13 +80,13 @@ pub(crate) fn run(extent: &Extent) -> Result<()> {
     println!("{:<36} {:<34} {:<34} ratio  aim", "", "ours", "floor");
 
     println!("an event hub in memory, {in_memory} events");
-    let compare = |ours| Comparison::measure(ours, Work::MemoryBare, in_memory, rounds, None);
+    let compare = |ours| Comparison::measure(ours, Work::MemoryBare, in_memory, rounds, &[]);
     compare(Work::MemoryCheckpoint)?.print("  checkpoint at every event", &Aim { per_second: 1e6, ratio: 0.5 });
     compare(Work::MemoryTrack)?.print("  a tracked event each, in reverse", &NONE);
 
     println!("AMQP, {over_amqp} events of 1 KiB");
     let hub = Hub::start(over_amqp)?;
-    let compare = |bare| Comparison::measure(Work::AmqpCheckpoint, bare, over_amqp, rounds, Some(&hub.address));
+    let compare = |bare| Comparison::measure(Work::AmqpCheckpoint, bare, over_amqp, rounds, &[&hub.address]);
     compare(Work::AmqpBare)?.print("  checkpoint at every event", &Aim { per_second: 0.0, ratio: 0.95 });
     compare(Work::AmqpBatches)?.print("  the same; floor keeps batches, too", &NONE);
 
@@ -103,12 +106,13 @@ pub(crate) fn run(extent: &Extent) -> Result<()> {
 fn print_each(extent: &Extent, hub: &Hub) -> Result<()> {
     let Extent { rounds, in_memory, over_amqp, slow_events, .. } = *extent;
     println!("events one by one; floor: a handler of batches");
-    let compare = |each| Comparison::measure(Work::Each(each), Work::MemoryCheckpoint, in_memory, rounds, None);
+    let compare = |each| Comparison::measure(Work::Each(each), Work::MemoryCheckpoint, in_memory, rounds, &[]);
     let one = Each { order: Order::Partition, concurrency: 1, is_slow: false };
     compare(one)?.print("  in memory, one after the other", &NONE);
     compare(Each { order: Order::Key, concurrency: 64, ..one })?.print("  in memory, 64 at once by key", &NONE);
-    Comparison::measure(Work::AmqpEach, Work::AmqpCheckpoint, over_amqp, rounds, Some(&hub.address))?
+    Comparison::measure(Work::AmqpEach, Work::AmqpCheckpoint, over_amqp, rounds, &[&hub.address])?
         .print("  AMQP, one after the other", &Aim { per_second: 0.0, ratio: 0.9 });
+    print_poison(extent)?;
 
     println!("calls that take 10 ms, one partition");
     for order in Order::ALL {
@@ -129,8 +133,19 @@ fn print_each(extent: &Extent, hub: &Hub) -> Result<()> {
     Ok(())
 }
 
+/// The same events with and without bad ones among them.
+fn print_poison(extent: &Extent) -> Result<()> {
+    let Extent { rounds, mixed, .. } = *extent;
+    println!("AMQP, {mixed} events of 1 KiB one by one, 64 at once by key, 1 ms each; floor: none is bad");
+    let (hub, dead_letters) = (Hub::start(mixed)?, Hub::start(PARTITIONS.into())?);
+    let hubs = [&hub.address, &dead_letters.address];
+    Comparison::measure(Work::AmqpPoison, Work::AmqpGood, mixed, rounds, &hubs)?
+        .print("  1 % are bad, and move to a hub", &Aim { per_second: 0.0, ratio: 0.8 });
+    Ok(())
+}
+
 fn alone(title: &str, work: Work, events: u32, rounds: usize, unit: &str, value: impl Fn(&Cost) -> f64) -> Result<()> {
-    let costs = (0..rounds).map(|_| measure(work, events, None)).collect::<Result<Vec<_>>>()?;
+    let costs = (0..rounds).map(|_| measure(work, events, &[])).collect::<Result<Vec<_>>>()?;
     println!("{title:<36} {}", Spread::of(&costs, value).show(unit));
     Ok(())
 }

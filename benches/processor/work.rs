@@ -7,7 +7,7 @@ use crate::cost::Cost;
 use crate::each::Each;
 use crate::handler::Completion;
 use crate::processes::Address;
-use crate::{Result, amqp, memory};
+use crate::{Result, amqp, memory, poison};
 
 pub(crate) const PARTITIONS: u16 = 4;
 pub(crate) const EVENT_HUB: &str = "orders";
@@ -37,9 +37,13 @@ pub(crate) enum Work {
     Each(Each),
     /// Over AMQP, one after the other.
     AmqpEach,
+    /// Over AMQP, 64 at once by key. None is bad.
+    AmqpGood,
+    /// The same; one event in a hundred is bad, and moves to a second event hub.
+    AmqpPoison,
 }
 
-const FIXED: [Work; 9] = [
+const FIXED: [Work; 11] = [
     Work::MemoryBare,
     Work::MemoryCheckpoint,
     Work::MemoryCalls,
@@ -49,11 +53,14 @@ const FIXED: [Work; 9] = [
     Work::AmqpBatches,
     Work::AmqpCheckpoint,
     Work::AmqpEach,
+    Work::AmqpGood,
+    Work::AmqpPoison,
 ];
 
 /// Runs one measurement. `events` is the number of events, or of partitions for [`Work::Idle`].
-pub(crate) async fn measure(work: Work, events: u32, hub: Option<Address>) -> Result<Cost> {
-    let hub = || hub.as_ref().ok_or("the address of a hub is missing");
+pub(crate) async fn measure(work: Work, events: u32, hubs: &[Address]) -> Result<Cost> {
+    let nth = |index| hubs.get(index).ok_or("the address of a hub is missing");
+    let hub = || nth(0);
     match work {
         Work::MemoryBare => memory::bare(events).await,
         Work::MemoryCheckpoint => memory::ours(events, Completion::Checkpoint).await,
@@ -65,6 +72,7 @@ pub(crate) async fn measure(work: Work, events: u32, hub: Option<Address>) -> Re
         Work::AmqpCheckpoint => amqp::ours(events, hub()?).await,
         Work::Each(each) => memory::each(events, each).await,
         Work::AmqpEach => amqp::each(events, hub()?).await,
+        Work::AmqpGood | Work::AmqpPoison => poison::process(events, work == Work::AmqpPoison, hub()?, nth(1)?).await,
     }
 }
 
@@ -81,6 +89,8 @@ impl fmt::Display for Work {
             Self::AmqpCheckpoint => "amqp-checkpoint",
             Self::Each(each) => return each.fmt(f),
             Self::AmqpEach => "amqp-each",
+            Self::AmqpGood => "amqp-good",
+            Self::AmqpPoison => "amqp-poison",
         })
     }
 }
