@@ -199,9 +199,28 @@ impl GroupRecords {
     /// A partition counts as [stuck](Check::StuckPartition) if it has made
     /// [no progress](PartitionDescription::time_without_progress) for longer than `stuck_after`. `ehcp doctor` uses 3
     /// min; handlers that take longer for one batch need more.
+    ///
+    /// Events may have arrived just now, after a long time without any. So if a partition is stuck, read the group again
+    /// after more than the interval of checkpoints, and [diagnose it again](Self::diagnose_again).
     #[must_use]
     pub fn diagnose(&self, hub: Option<&HubRanges>, stuck_after: Duration) -> Vec<Finding> {
-        let examination = Examination { group: &self.describe(hub), records: self, hub, stuck_after };
+        self.find(hub, stuck_after, None)
+    }
+
+    /// As [`diagnose`](Self::diagnose), but a partition counts as stuck only if it already was in this earlier
+    /// description, and has made no progress since then.
+    #[must_use]
+    pub fn diagnose_again(
+        &self,
+        earlier: &GroupDescription,
+        hub: Option<&HubRanges>,
+        stuck_after: Duration,
+    ) -> Vec<Finding> {
+        self.find(hub, stuck_after, Some(earlier))
+    }
+
+    fn find(&self, hub: Option<&HubRanges>, stuck_after: Duration, earlier: Option<&GroupDescription>) -> Vec<Finding> {
+        let examination = Examination { group: &self.describe(hub), earlier, records: self, hub, stuck_after };
         let mut findings: Vec<_> = examination.check_owners().collect();
         findings.extend(examination.check_checkpoints());
         findings.extend(examination.check_records());
@@ -213,6 +232,8 @@ impl GroupRecords {
 /// What is examined.
 struct Examination<'a> {
     group: &'a GroupDescription,
+    /// An earlier look at the group, if there was one.
+    earlier: Option<&'a GroupDescription>,
     records: &'a GroupRecords,
     hub: Option<&'a HubRanges>,
     stuck_after: Duration,
@@ -308,8 +329,16 @@ impl Examination<'_> {
         }))
     }
 
+    /// A pause is a finding of its own.
     fn is_stuck(&self, partition: &PartitionDescription) -> bool {
-        partition.time_without_progress(self.group.taken_at).is_some_and(|time| time > self.stuck_after)
+        let stands_still = |partition: &PartitionDescription, at| {
+            partition.time_without_progress(at).is_some_and(|time| time > self.stuck_after)
+        };
+        partition.active_pause().is_none()
+            && stands_still(partition, self.group.taken_at)
+            && self.earlier.is_none_or(|earlier| {
+                earlier.partition(&partition.id).is_some_and(|before| stands_still(before, earlier.taken_at))
+            })
     }
 
     fn partitions_where(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
@@ -394,11 +423,12 @@ fn finding_about(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&st
 mod tests {
     use super::super::records::samples::{NOW, foreign, hub, operated, owned};
     use super::*;
-    use crate::model::{OwnershipRecord, Pause, Position};
+    use crate::model::{CheckpointRecord, OwnershipRecord, Pause, Position};
     use crate::source::PartitionProperties;
     use crate::store::MalformedRecord;
 
     const STUCK_AFTER: Duration = Duration::from_secs(3 * 60);
+    const MINUTE: time::Duration = time::Duration::MINUTE;
 
     /// Returns the names of the findings in a group whose partitions have events 100 to 199.
     fn found(records: &GroupRecords, partitions: usize) -> Vec<&'static str> {
@@ -579,19 +609,62 @@ mod tests {
             assert_eq!(rare(197, 1), ["stuck-partition"], "the event before may be old");
             let without_owner = GroupRecords::empty().with_heartbeat("a", 0).with_checkpoint(0, 150, "x", 4);
             assert_eq!(found(&without_owner, 1), ["unowned-partition"]);
-            let claimed = |seconds| {
-                let claimed_at = Some(NOW - Duration::from_secs(seconds));
-                let records = GroupRecords::empty().with(0, OwnershipRecord { claimed_at, ..owned("a") }, 0);
-                found(&records.with_checkpoint(0, 150, "x", 60), 1)
-            };
-            assert_eq!(claimed(180), [""; 0], "its owner is new");
-            assert_eq!(claimed(181), ["stuck-partition"]);
-            let mut paused = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 150, "x", 60);
-            paused.checkpoints.records[0].record.paused = Some(Pause::new(NOW, None, None));
-            assert_eq!(found(&paused, 1), ["paused-partition"]);
             let away = OwnershipRecord { away: true, ..owned("a") };
             let away = GroupRecords::empty().with(0, away, 0).with_checkpoint(0, 150, "x", 4);
             assert_eq!(found(&away, 1), [""; 0]);
+        }
+
+        /// Its checkpoint is 60 min old.
+        fn standing_still(change: impl FnOnce(&mut OwnershipRecord, &mut CheckpointRecord)) -> GroupRecords {
+            let mut records = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 150, "x", 60);
+            change(&mut records.survey.ownerships.records[0].record, &mut records.checkpoints.records[0].record);
+            records
+        }
+
+        #[test]
+        fn a_start_is_no_progress() {
+            let claimed = standing_still(|ownership, _| ownership.claimed_at = Some(NOW));
+            assert_eq!(found(&claimed, 1), ["stuck-partition"], "its owner may fail again and again");
+            let mut adopted = standing_still(|_, checkpoint| checkpoint.updated_at = Some(NOW - 4 * MINUTE));
+            adopted.checkpoints.records[0].last_modified = NOW;
+            assert_eq!(found(&adopted, 1), ["stuck-partition"]);
+            let written = standing_still(|_, checkpoint| checkpoint.updated_at = Some(NOW - 3 * MINUTE));
+            assert_eq!(found(&written, 1), [""; 0]);
+        }
+
+        #[test]
+        fn without_a_checkpoint_the_claim_counts() {
+            let claimed = |minutes| {
+                let claimed_at = Some(NOW - minutes * MINUTE);
+                found(&GroupRecords::empty().with(0, OwnershipRecord { claimed_at, ..owned("a") }, 0), 1)
+            };
+            assert_eq!((claimed(3), claimed(4)), (vec![], vec!["stuck-partition"]));
+        }
+
+        #[test]
+        fn a_pause_is_not_stuck_and_ends_now() {
+            let paused = |until| standing_still(|_, checkpoint| checkpoint.paused = Some(Pause::new(NOW, until, None)));
+            assert_eq!(found(&paused(None), 1), ["paused-partition"]);
+            assert_eq!(found(&paused(Some(NOW - 3 * MINUTE)), 1), [""; 0], "it ended a moment ago");
+            assert_eq!(found(&paused(Some(NOW - 4 * MINUTE)), 1), ["stuck-partition"]);
+            let parked = standing_still(|_, checkpoint| checkpoint.paused = Some(Pause::after_failure(NOW, "x")));
+            assert_eq!(found(&parked, 1), ["paused-partition"]);
+            let parked = parked.describe(Some(&hub(&[(100, 199)]))).partitions.remove(0);
+            assert_eq!(parked.time_without_progress(NOW), Some(Duration::from_secs(60 * 60)));
+        }
+
+        #[test]
+        fn a_burst_is_not_stuck_at_the_second_look() {
+            let hub = hub(&[(100, 199)]);
+            let again = |earlier: &GroupRecords, records: &GroupRecords| {
+                names(&records.diagnose_again(&earlier.describe(Some(&hub)), Some(&hub), STUCK_AFTER))
+            };
+            let stuck = || standing_still(|_, _| {});
+            let progressed = standing_still(|_, checkpoint| checkpoint.updated_at = Some(NOW));
+            assert_eq!(again(&stuck(), &stuck()), ["stuck-partition"]);
+            assert_eq!(again(&stuck(), &progressed), [""; 0]);
+            let without_events = standing_still(|_, checkpoint| checkpoint.sequence_number = Some(199));
+            assert_eq!(again(&without_events, &stuck()), [""; 0], "the events arrived between the looks");
         }
     }
 

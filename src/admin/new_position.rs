@@ -156,6 +156,7 @@ mod tests {
             of_former_hub: false,
             owner: None,
             updated: OffsetDateTime::UNIX_EPOCH,
+            resumed: None,
             etag: ETag::new("x"),
         };
         PartitionDescription {

@@ -99,10 +99,15 @@ impl Operator {
                 "partition {twice} has two new positions: pass one position per partition"
             )));
         }
+        let checkpoints = &self.store.list_checkpoints().await?.records;
         let listing = &OwnerRecords::read(&self.store).await?;
         let resets = resets.into_iter().map(|(partition, position)| async move {
             let order = ResetOrder::unconditional(CheckpointChange::Position(position));
-            let outcome = self.reset_one(listing, &partition, &order, options).await;
+            let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
+            let outcome = match checkpoint.and_then(|found| order.change.refusal_over(&found.record, options)) {
+                Some(reason) => ResetOutcome::NotDone(reason),
+                None => self.reset_one(listing, &partition, &order, options).await,
+            };
             (partition, outcome)
         });
         Ok(join_all(resets).await)

@@ -39,20 +39,28 @@ impl PartitionDescription {
         self.checkpoint.as_ref()?.paused.as_ref()
     }
 
-    /// Returns for how long the owner has made no progress although events wait: since the last of its claim, its
-    /// checkpoint and, if one event waits, the arrival of that event. `now` is by the server's clock.
+    /// Returns for how long the owner has made no progress although events wait: since its checkpoint was written,
+    /// since a pause ended by itself and, if one event waits, since that event was enqueued. Without a checkpoint, since
+    /// its claim. `now` is by the server's clock.
     ///
     /// `None` if the partition has no live owner or is paused, if no event waits, or if the event hub was not read. A
-    /// handler that takes long for one batch makes no progress either.
+    /// partition that is parked after a failure makes no progress, nor does a handler that takes long for one batch.
+    ///
+    /// One look cannot tell since when events wait: they may have arrived just now, after a long time without any. A
+    /// second look at the same checkpoint can, after more than the interval of checkpoints.
     #[must_use]
     pub fn time_without_progress(&self, now: OffsetDateTime) -> Option<Duration> {
         let waiting = self.lag.events.filter(|events| *events > 0)?;
-        if self.state != OwnershipState::Owned || self.active_pause().is_some() {
+        if self.state != OwnershipState::Owned || self.active_pause().is_some_and(|pause| !pause.parked) {
             return None;
         }
+        let written = match &self.checkpoint {
+            Some(checkpoint) => checkpoint.updated,
+            None => self.owner.as_ref()?.since?,
+        };
+        let resumed = self.checkpoint.as_ref().and_then(|checkpoint| checkpoint.resumed);
         let last_enqueued = self.hub.as_ref().and_then(|hub| hub.last_enqueued_at).filter(|_| waiting == 1);
-        let claimed = self.owner.as_ref().and_then(|owner| owner.since);
-        let since = [Some(self.checkpoint.as_ref()?.updated), claimed, last_enqueued].into_iter().flatten().max()?;
+        let since = [Some(written), resumed, last_enqueued].into_iter().flatten().max()?;
         Some((now - since).try_into().unwrap_or_default())
     }
 }
@@ -76,9 +84,13 @@ pub struct CheckpointDescription {
     pub own_position: bool,
     /// The owner that wrote it, if it is of this crate.
     pub owner: Option<OwnerId>,
-    /// When it was written last, by the server's clock.
+    /// When its position was written, by the server's clock. An owner that starts from it, or a pause, changes the blob
+    /// but not this time. For other SDKs, whose records have no time, the time of the blob.
     #[serde(with = "time::serde::rfc3339")]
     pub updated: OffsetDateTime,
+    /// When the last pause ended, if it ended by itself.
+    #[serde(skip)]
+    pub(super) resumed: Option<OffsetDateTime>,
     /// The version of the blob.
     #[serde(serialize_with = "as_text")]
     pub etag: ETag,
@@ -271,7 +283,8 @@ impl Describer<'_> {
             paused: record.paused.clone().filter(|pause| !pause.has_ended(self.records.taken_at)),
             own_position: record.own_position,
             owner: record.owner.clone(),
-            updated: checkpoint.last_modified,
+            updated: record.updated_at.unwrap_or(checkpoint.last_modified),
+            resumed: record.paused.as_ref().and_then(|pause| pause.until).filter(|end| *end <= self.records.taken_at),
             etag: checkpoint.etag.clone(),
         }
     }

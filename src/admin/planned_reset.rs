@@ -11,7 +11,7 @@ use super::operator::Operator;
 use super::partition_description::PartitionDescription;
 use super::plan::{NO_SUCH_PARTITION, Plan, PlannedChange, plan_no_change, plan_refusal, plan_reset};
 use super::records::{HubRanges, OwnerRecords};
-use super::reset::{Reset, ResetOptions, ResetOutcome, ResetTarget};
+use super::reset::{NotDone, Reset, ResetOptions, ResetOutcome, ResetTarget};
 use super::session::{CheckpointChange, ResetOrder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -112,7 +112,13 @@ impl Plan {
             };
             let survey = Arc::clone(&survey);
             let partition = &change.partition;
-            Some(async move { (partition, operator.reset_one(&survey, partition, &order, options).await) })
+            Some(async move {
+                // Its owner is left alone.
+                if change.own_position && !options.allow_own_positions {
+                    return (partition, ResetOutcome::NotDone(NotDone::OwnPosition));
+                }
+                (partition, operator.reset_one(&survey, partition, &order, options).await)
+            })
         });
         Ok(resets.collect::<FuturesUnordered<_>>())
     }

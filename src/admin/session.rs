@@ -62,7 +62,7 @@ impl CheckpointChange {
     }
 
     /// Returns why this record must not be changed in this way, if it must not.
-    fn refusal_over(&self, record: &CheckpointRecord, options: &ResetOptions) -> Option<NotDone> {
+    pub(super) fn refusal_over(&self, record: &CheckpointRecord, options: &ResetOptions) -> Option<NotDone> {
         match self {
             Self::Position(_) if record.own_position && !options.allow_own_positions => Some(NotDone::OwnPosition),
             Self::Pause(Some(_)) if record.paused.as_ref().is_some_and(|pause| pause.parked) => Some(NotDone::Parked),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use eventhubs_checkpoint::admin::{Check, HubRanges};
 use eventhubs_checkpoint::processor::{
     Handler, HandlerError, HealthIssue, OnFailure, PartitionContext, PartitionState, StopReason, handler_fn,
 };
@@ -20,6 +21,7 @@ use futures::{StreamExt, stream};
 use tokio::time::{Instant, sleep};
 
 use crate::captured::Captured;
+use crate::support::operator::operator;
 use crate::support::{MINUTE, SECOND, wait_for, wait_for_checkpoint};
 use crate::world::World;
 
@@ -55,6 +57,25 @@ async fn events_are_redelivered_after_a_failure() {
     world.hub.publish(0, "after");
     world.log.wait_for("after", |log| log.times("after") == 1).await;
     assert_eq!(world.log.times("fail"), 2);
+    a.shut_down().await.unwrap();
+}
+
+/// Each restart adopts the checkpoint, which writes its blob again.
+#[tokio::test(start_paused = true)]
+async fn a_partition_that_always_fails_is_stuck() {
+    let world = World::new(1);
+    let mut a = world.start_with("a", world.hub.source(), FailingHandler::times(0, u32::MAX)).await;
+    a.wait_until_it_holds(1).await;
+    for _ in 0..10 {
+        world.hub.publish(0, "event");
+        sleep(MINUTE).await;
+    }
+    let hub = HubRanges::read(&world.hub.source()).await.unwrap();
+    let records = operator(&world).await.read().await.unwrap();
+    let checkpoint = world.store("reader").await.checkpoint_of(&0.into()).await.unwrap().unwrap();
+    assert!(checkpoint.last_modified - checkpoint.record.updated_at.unwrap() > 5 * MINUTE, "{checkpoint:?}");
+    let found = records.diagnose(Some(&hub), 5 * MINUTE);
+    assert_eq!(found.iter().map(|finding| finding.check).collect::<Vec<_>>(), [Check::StuckPartition]);
     a.shut_down().await.unwrap();
 }
 

@@ -19,7 +19,7 @@ use time::macros::datetime;
 use tokio::time::{sleep, timeout};
 
 use crate::captured::Captured;
-use crate::support::operator::{after, executed, operator, planned};
+use crate::support::operator::{after, at, executed, operator, planned};
 use crate::support::sources::Counted;
 use crate::support::{HOUR, SECOND, publish_numbers, recorded_position, wait_for, wait_for_checkpoint};
 use crate::world::{Instance, World, random_faults};
@@ -457,9 +457,13 @@ async fn a_reset_of_a_kept_position_is_refused() {
     let operator = operator(&world).await;
     let plan = planned(&world, &operator, &after(4)).await;
     assert!(plan.changes[0].own_position);
+    let epoch = async || world.store("reader").await.list_ownerships().await.unwrap().records[0].record.epoch;
+    let before = epoch().await;
     let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
     assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::OwnPosition)), "{outcomes:?}");
-    assert_eq!(world.checkpoint().await, Some(9));
+    let outcomes = operator.reset(vec![(0.into(), at(4))], &ResetOptions::default()).await.unwrap();
+    assert!(matches!(outcomes[0].1, ResetOutcome::NotDone(NotDone::OwnPosition)), "{outcomes:?}");
+    assert_eq!((world.checkpoint().await, epoch().await), (Some(9), before), "its owner is not displaced");
     let allowed = ResetOptions::default().with_allow_own_positions(true);
     let outcomes = executed(&plan, &operator, &allowed).await;
     assert!(matches!(outcomes["0"], ResetOutcome::Done), "{outcomes:?}");

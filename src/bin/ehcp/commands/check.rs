@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
 use serde::Serialize;
+use time::OffsetDateTime;
+use tokio::time::sleep;
 
 use crate::args::{CheckArgs, Format, Global};
 use crate::connection::GroupConnection;
 use crate::exit::{Failure, Result};
 use crate::output::print_text;
-use crate::text::{format_count, format_duration, join_ranges, or_empty};
-use crate::watching::{GroupHistory, WaitingTime};
+use crate::text::{format_count, join_ranges, or_empty};
+use crate::watching::{GroupHistory, SECOND_LOOK, WaitingTime};
 
 const SCHEMA: &str = "ehcp.check/1";
 
@@ -51,20 +53,28 @@ struct CheckReport {
     state: CheckState,
     problems: Vec<String>,
     lag: Option<u64>,
-    /// How long the event has waited that has waited longest, without those of paused partitions.
+    /// How long the event has waited that has waited longest, without those of partitions that an operator paused.
     lag_age: Option<WaitingTime>,
     owners: usize,
     unowned: usize,
+    /// How many partitions an operator paused.
     paused: usize,
+    /// How many partitions are parked after a failure.
+    parked: usize,
+}
+
+/// The group, and an earlier look at it if one look was not enough.
+struct Looks<'a> {
+    group: &'a GroupDescription,
+    earlier: Option<&'a GroupDescription>,
 }
 
 type Problem = (CheckState, String);
 
 /// Returns the exit code. A failure is unknown, not critical: it says nothing about the group.
 pub async fn run(global: &Global, check: &CheckArgs) -> Result<u8> {
-    let described = async { GroupConnection::resolve(global)?.describe_group().await };
-    let report = match described.await {
-        Ok(group) => examine_group(&group, check),
+    let report = match examine(global, check).await {
+        Ok(report) => report,
         Err(failure) => CheckReport {
             schema: SCHEMA,
             state: CheckState::Unknown,
@@ -74,6 +84,7 @@ pub async fn run(global: &Global, check: &CheckArgs) -> Result<u8> {
             owners: 0,
             unowned: 0,
             paused: 0,
+            parked: 0,
         },
     };
     let text = match global.output {
@@ -85,21 +96,46 @@ pub async fn run(global: &Global, check: &CheckArgs) -> Result<u8> {
     Ok(report.state.code())
 }
 
-fn examine_group(group: &GroupDescription, check: &CheckArgs) -> CheckReport {
+async fn examine(global: &Global, check: &CheckArgs) -> Result<CheckReport> {
+    check_limits(check)?;
+    let connection = GroupConnection::resolve(global)?;
+    let group = connection.describe_group().await?;
+    let looks = Looks { group: &group, earlier: None };
+    if !looks.needs_another(check) {
+        return Ok(examine_group(&looks, check));
+    }
+    sleep(SECOND_LOOK).await;
+    let later = connection.describe_group().await?;
+    Ok(examine_group(&Looks { group: &later, earlier: Some(&group) }, check))
+}
+
+/// Fails if a limit for a warning is above the one for a critical state.
+fn check_limits(check: &CheckArgs) -> Result<()> {
+    let lags = check.lag_warn.zip(check.lag_crit).filter(|(warn, crit)| warn > crit).map(|_| "lag");
+    let ages = check.lag_age_warn.zip(check.lag_age_crit).filter(|(warn, crit)| warn > crit).map(|_| "lag-age");
+    match lags.or(ages) {
+        Some(limit) => Err(Failure::usage(format!("--{limit}-warn is above --{limit}-crit"))),
+        None => Ok(()),
+    }
+}
+
+fn examine_group(looks: &Looks<'_>, check: &CheckArgs) -> CheckReport {
+    let group = looks.group;
     let history = GroupHistory::of_look(group.clone());
     let problems: Vec<_> = [
         lag_problem(group, check),
-        lag_age_problem(group, &history, check),
+        lag_age_problem(looks, &history, check),
         owner_problem(group, check),
-        checkpoint_problem(group, check),
+        checkpoint_problem(looks, check),
         parked_problem(group),
     ]
     .into_iter()
     .flatten()
     .collect();
     let mut states = [CheckState::Critical, CheckState::Unknown, CheckState::Warning].into_iter();
-    let active = group.partitions.iter().filter(|partition| partition.active_pause().is_none());
-    let waiting = active.filter_map(|partition| history.waiting_time(partition));
+    let counted = group.partitions.iter().filter(|partition| !is_paused_by_operator(partition));
+    let waiting = counted.filter_map(|partition| history.waiting_time(partition));
+    let parked = group.partitions.iter().filter(|partition| is_parked(partition)).count();
     CheckReport {
         schema: SCHEMA,
         // An unknown lag hides no critical problem.
@@ -111,7 +147,31 @@ fn examine_group(group: &GroupDescription, check: &CheckArgs) -> CheckReport {
         lag_age: waiting.max_by(|one, other| one.seconds.total_cmp(&other.seconds)),
         owners: group.group.members,
         unowned: group.group.unowned,
-        paused: group.group.paused,
+        paused: group.group.paused - parked,
+        parked,
+    }
+}
+
+impl Looks<'_> {
+    /// Returns whether a partition seems to stand still. Its events may have arrived just now, after a long time without
+    /// any, so that one look cannot tell.
+    fn needs_another(&self, check: &CheckArgs) -> bool {
+        let limit = check.lag_age_warn.or(check.lag_age_crit);
+        limit.is_some_and(|limit| !self.list(|partition, at| stands_still(partition, at, limit)).is_empty())
+            || check.updated_within.is_some_and(|within| {
+                !self
+                    .list(|partition, at| partition.lag.events.is_some() && is_outdated(partition, at, within))
+                    .is_empty()
+            })
+    }
+
+    /// Returns the partitions of which this holds at each look.
+    fn list(&self, holds: impl Fn(&PartitionDescription, OffsetDateTime) -> bool) -> String {
+        list_partitions(self.group, |partition| {
+            let before = self.earlier.map(|earlier| (earlier.partition(&partition.id), earlier.taken_at));
+            holds(partition, self.group.taken_at)
+                && before.is_none_or(|(before, at)| before.is_some_and(|before| holds(before, at)))
+        })
     }
 }
 
@@ -127,19 +187,38 @@ fn lag_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem> {
     exceeded.next().map(|(state, limit)| (state, format!("lag {lag} is more than {limit}")))
 }
 
-/// One look may not know when the next event was enqueued, but it knows since when the owner has made no progress.
-fn lag_age_problem(group: &GroupDescription, history: &GroupHistory, check: &CheckArgs) -> Option<Problem> {
+/// A look may not know when the next event was enqueued, but it knows since when the owner has made no progress.
+fn lag_age_problem(looks: &Looks<'_>, history: &GroupHistory, check: &CheckArgs) -> Option<Problem> {
     let limits = [(CheckState::Critical, check.lag_age_crit), (CheckState::Warning, check.lag_age_warn)];
     limits.into_iter().find_map(|(state, limit)| {
         let limit = limit?;
-        let late = list_partitions(group, |partition| {
-            let waiting = history.waiting_time(partition).filter(|_| partition.active_pause().is_none());
+        let waits = |partition: &PartitionDescription| {
+            let waiting = history.waiting_time(partition).filter(|_| !is_paused_by_operator(partition));
             waiting.is_some_and(|waiting| waiting.seconds > limit.as_secs_f64())
-                || partition.time_without_progress(group.taken_at).is_some_and(|time| time > limit)
-        });
-        let text = format!("events wait for longer than {}: {late}", format_duration(limit));
-        (!late.is_empty()).then_some((state, text))
+        };
+        let late = list_partitions(looks.group, waits);
+        let still = looks.list(|partition, at| stands_still(partition, at, limit) && !waits(partition));
+        let shown = humantime::format_duration(limit);
+        let texts = [
+            (!late.is_empty()).then(|| format!("events wait for longer than {shown}: {late}")),
+            (!still.is_empty()).then(|| format!("events wait, and no progress for longer than {shown}: {still}")),
+        ];
+        let texts: Vec<_> = texts.into_iter().flatten().collect();
+        (!texts.is_empty()).then(|| (state, texts.join("; ")))
     })
+}
+
+fn stands_still(partition: &PartitionDescription, now: OffsetDateTime, limit: Duration) -> bool {
+    partition.time_without_progress(now).is_some_and(|time| time > limit)
+}
+
+/// An operator knows of the events that wait there. After a failure perhaps no one does.
+fn is_paused_by_operator(partition: &PartitionDescription) -> bool {
+    partition.active_pause().is_some_and(|pause| !pause.parked)
+}
+
+fn is_parked(partition: &PartitionDescription) -> bool {
+    partition.active_pause().is_some_and(|pause| pause.parked)
 }
 
 fn owner_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem> {
@@ -148,22 +227,24 @@ fn owner_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem>
     (!unowned.is_empty()).then(|| (CheckState::Critical, format!("without a live owner: {unowned}")))
 }
 
-fn checkpoint_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem> {
+fn checkpoint_problem(looks: &Looks<'_>, check: &CheckArgs) -> Option<Problem> {
     let within = check.updated_within?;
-    let old = list_partitions(group, |partition| {
-        let updated = partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated);
-        partition.active_pause().is_none()
-            && partition.lag.events.is_none_or(|events| events > 0)
-            && updated.is_none_or(|updated| group.taken_at - updated > within)
-    });
+    let old = looks.list(|partition, at| is_outdated(partition, at, within));
     // Without the event hub, no event may wait.
-    let state = if group.group.lag.events.is_none() { CheckState::Unknown } else { CheckState::Critical };
-    (!old.is_empty()).then(|| (state, format!("no checkpoint within {}: {old}", format_duration(within))))
+    let state = if looks.group.group.lag.events.is_none() { CheckState::Unknown } else { CheckState::Critical };
+    (!old.is_empty()).then(|| (state, format!("no checkpoint within {}: {old}", humantime::format_duration(within))))
 }
 
-/// An operator knows of a pause, but perhaps not yet of a handler that failed.
+/// Returns whether events may wait, and the checkpoint is older than this.
+fn is_outdated(partition: &PartitionDescription, now: OffsetDateTime, within: Duration) -> bool {
+    let updated = partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated);
+    !is_paused_by_operator(partition)
+        && partition.lag.events.is_none_or(|events| events > 0)
+        && updated.is_none_or(|updated| now - updated > within)
+}
+
 fn parked_problem(group: &GroupDescription) -> Option<Problem> {
-    let parked = list_partitions(group, |partition| partition.active_pause().is_some_and(|pause| pause.parked));
+    let parked = list_partitions(group, is_parked);
     (!parked.is_empty()).then(|| (CheckState::Warning, format!("parked after a failure: {parked}")))
 }
 
@@ -192,19 +273,135 @@ fn format_nagios_line(report: &CheckReport, check: &CheckArgs) -> String {
         [] => format!("{} without a live owner, but not for too long", format_count(report.unowned, "partition")),
         problems => problems.join("; "),
     };
-    let seconds = |limit: Option<Duration>| limit.map(|limit| limit.as_secs());
+    let seconds = |limit: Option<Duration>| limit.map(|limit| limit.as_secs_f64());
     let ages = (seconds(check.lag_age_warn), seconds(check.lag_age_crit));
     let data = [
         report.lag.map(|lag| format_data("lag", lag, (check.lag_warn, check.lag_crit))),
         report.lag_age.map(|age| format_data("lag_age", format!("{:.0}s", age.seconds), ages)),
-        Some(format!("owners={} unowned={} paused={}", report.owners, report.unowned, report.paused)),
+        Some(format!(
+            "owners={} unowned={} paused={} parked={}",
+            report.owners, report.unowned, report.paused, report.parked
+        )),
     ];
     let data: Vec<_> = data.into_iter().flatten().collect();
     format!("EHCP {} - {problems} | {}", report.state.name(), data.join(" "))
 }
 
 /// Returns a value with its limits for a warning and for a critical state.
-fn format_data(name: &str, value: impl Display, (warn, crit): (Option<u64>, Option<u64>)) -> String {
+fn format_data<T: Display>(name: &str, value: impl Display, (warn, crit): (Option<T>, Option<T>)) -> String {
     let data = format!("{name}={value};{};{}", or_empty(warn), or_empty(crit));
     data.trim_end_matches(';').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use eventhubs_checkpoint::Pause;
+
+    use super::*;
+    use crate::watching::tests::{later, look};
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        check: CheckArgs,
+    }
+
+    fn args(options: &str) -> CheckArgs {
+        Command::parse_from(["check"].into_iter().chain(options.split_whitespace())).check
+    }
+
+    /// Ten events wait, the last one for a second, and the checkpoint is 40 min old.
+    async fn burst() -> GroupDescription {
+        let mut group = later(&look().await, 40 * 60, |_| {});
+        let enqueued = group.taken_at - time::Duration::SECOND;
+        group.partitions[0].hub.as_mut().unwrap().last_enqueued_at = Some(enqueued);
+        group
+    }
+
+    fn pause(group: &GroupDescription, pause: Pause) -> GroupDescription {
+        let mut group = later(group, 0, |partition| partition.checkpoint.as_mut().unwrap().paused = Some(pause));
+        group.group.paused = 1;
+        group
+    }
+
+    fn once(group: &GroupDescription, options: &str) -> (CheckState, String) {
+        let report = examine_group(&Looks { group, earlier: None }, &args(options));
+        (report.state, report.problems.join("; "))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_needs_another_look() {
+        let group = burst().await;
+        let first = Looks { group: &group, earlier: None };
+        for (options, expected) in [
+            ("--lag-age-crit 30m", true),
+            ("--lag-age-warn 30m --lag-age-crit 2h", true),
+            ("--updated-within 30m", true),
+            ("--lag-age-crit 50m --updated-within 50m", false),
+            ("--lag-warn 1", false),
+        ] {
+            assert_eq!(first.needs_another(&args(options)), expected, "{options}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_second_look_tells_a_burst_from_a_halt() {
+        let group = burst().await;
+        for (options, problem) in [
+            ("--lag-age-crit 30m", "events wait, and no progress for longer than 30m: 0"),
+            ("--updated-within 30m", "no checkpoint within 30m: 0"),
+        ] {
+            let state_after = |group: &GroupDescription, earlier: &GroupDescription| {
+                let report = examine_group(&Looks { group, earlier: Some(earlier) }, &args(options));
+                (report.state, report.problems.join("; "))
+            };
+            let same = later(&group, 7, |_| {});
+            assert_eq!(state_after(&same, &group), (CheckState::Critical, problem.to_owned()));
+            let now = same.taken_at;
+            let progressed = later(&group, 7, |partition| partition.checkpoint.as_mut().unwrap().updated = now);
+            assert_eq!(state_after(&progressed, &group), (CheckState::Ok, String::new()));
+            let without_events = later(&group, 0, |partition| partition.lag.events = Some(0));
+            assert_eq!(state_after(&same, &without_events), (CheckState::Ok, String::new()), "they arrived in between");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_pauses_of_operators_excuse_a_halt() {
+        let group = burst().await;
+        let (now, limits) = (group.taken_at, "--lag-age-crit 30m --updated-within 30m");
+        assert_eq!(once(&pause(&group, Pause::new(now, None, None)), limits), (CheckState::Ok, String::new()));
+        let parked = pause(&group, Pause::after_failure(now, "no database"));
+        let (state, problems) = once(&parked, limits);
+        assert_eq!(state, CheckState::Critical);
+        for problem in
+            ["no progress for longer than 30m: 0", "no checkpoint within 30m: 0", "parked after a failure: 0"]
+        {
+            assert!(problems.contains(problem), "{problems}");
+        }
+        assert_eq!(once(&parked, ""), (CheckState::Warning, "parked after a failure: 0".to_owned()));
+        let report = examine_group(&Looks { group: &parked, earlier: None }, &args(""));
+        assert!(format_nagios_line(&report, &args("")).ends_with(" paused=0 parked=1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn limits_are_shown_exactly() {
+        let group = burst().await;
+        let options = args("--lag-age-warn 500ms --lag-age-crit 150s");
+        let report = examine_group(&Looks { group: &group, earlier: None }, &options);
+        let line = format_nagios_line(&report, &options);
+        assert!(line.contains("longer than 2m 30s: 0") && line.contains(" lag_age=1s;0.5;150 "), "{line}");
+    }
+
+    #[test]
+    fn a_warning_comes_before_a_critical_state() {
+        for (options, expected) in [
+            ("--lag-warn 5 --lag-crit 5 --lag-age-crit 1m", ""),
+            ("--lag-warn 6 --lag-crit 5", "--lag-warn is above --lag-crit"),
+            ("--lag-age-warn 2m --lag-age-crit 1m", "--lag-age-warn is above --lag-age-crit"),
+        ] {
+            let refused = check_limits(&args(options)).err().map_or_else(String::new, |failure| failure.to_string());
+            assert_eq!(refused, expected);
+        }
+    }
 }

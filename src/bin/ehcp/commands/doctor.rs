@@ -4,12 +4,15 @@ use eventhubs_checkpoint::admin::{Check, Finding, GroupRecords, HubRanges, Sever
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::{ErrorKind, PartitionId};
 use serde::Serialize;
+use tokio::time::sleep;
 
 use crate::args::{DoctorArgs, Format, Global};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, Tone, print_text};
+use crate::progress::Progress;
 use crate::text::{format_count, join_ranges, or_empty};
+use crate::watching::SECOND_LOOK;
 
 const COLUMNS: &[Column] = &[
     Column::text("CHECK"),
@@ -81,7 +84,8 @@ pub async fn run(global: &Global, doctor: &DoctorArgs) -> Result<Exit> {
     }
     let hub = check_hub(&connection, &mut rows).await;
     if let Some(records) = &records {
-        rows.extend(finding_rows(&records.diagnose(hub.as_ref(), doctor.stuck_after), hub.is_some()));
+        let findings = diagnose(&connection, records, hub.as_ref(), doctor).await?;
+        rows.extend(finding_rows(&findings, hub.is_some()));
     }
     rows.retain(|row| is_wanted(row, &doctor.only));
     show_checks(global, &rows)?;
@@ -181,6 +185,25 @@ async fn check_hub(connection: &GroupConnection, rows: &mut Vec<CheckRow>) -> Op
             None
         }
     }
+}
+
+/// Finds what is wrong. If a partition seems to be stuck, a second look decides: its events may have arrived just now.
+async fn diagnose(
+    connection: &GroupConnection,
+    records: &GroupRecords,
+    hub: Option<&HubRanges>,
+    doctor: &DoctorArgs,
+) -> Result<Vec<Finding>> {
+    let findings = records.diagnose(hub, doctor.stuck_after);
+    let stuck = findings.iter().any(|finding| finding.check == Check::StuckPartition);
+    if !stuck || !(doctor.only.is_empty() || doctor.only.iter().any(|name| name == Check::StuckPartition.as_str())) {
+        return Ok(findings);
+    }
+    let _progress = Progress::spinner("looking again at partitions that seem to be stuck");
+    sleep(SECOND_LOOK).await;
+    let later = connection.connect_reader().await?.read().await?;
+    let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
+    Ok(later.diagnose_again(&records.describe(hub), Some(&ranges), doctor.stuck_after))
 }
 
 /// Returns whether a check compares the records with the event hub.
