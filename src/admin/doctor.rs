@@ -5,11 +5,12 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use time::format_description::well_known::Rfc3339;
 
 use super::group_description::{GroupDescription, GroupState, Member};
 use super::partition_description::{OwnershipState, PartitionDescription, RecordedPosition, Sdk};
 use super::records::{GroupRecords, HubRanges};
-use crate::model::PartitionId;
+use crate::model::{PartitionId, Pause};
 use crate::source::names_another_event;
 
 /// How urgent a finding is.
@@ -114,7 +115,9 @@ impl Check {
         }
     }
 
-    fn severity(self) -> Severity {
+    /// Returns how urgent a finding is.
+    #[must_use]
+    pub fn severity(self) -> Severity {
         match self {
             Self::NoMembers
             | Self::UnownedPartition
@@ -299,13 +302,17 @@ impl Examination<'_> {
                 Check::StuckPartition,
                 self.partitions_where(|partition| self.is_stuck(partition)),
                 |count| {
-                    format!("{count} whose checkpoint did not advance for {:?}, although events wait", self.stuck_after)
+                    let limit = format_limit(self.stuck_after);
+                    format!("{count} whose checkpoint did not advance for more than {limit}, although events wait")
                 },
             ),
             finding_about(
                 Check::PausedPartition,
                 self.partitions_where(|partition| partition.active_pause().is_some()),
-                |count| format!("{count} paused: no events are delivered until the partition is resumed"),
+                |_| {
+                    let partitions = self.group.partitions.iter();
+                    describe_pauses(&partitions.filter_map(PartitionDescription::active_pause).collect::<Vec<_>>())
+                },
             ),
         ];
         findings.into_iter().flatten()
@@ -404,6 +411,32 @@ fn is_incomplete(partition: &PartitionDescription) -> bool {
     })
 }
 
+/// Returns how many partitions are paused and how many are parked, and the end and the reason if all have the same.
+fn describe_pauses(pauses: &[&Pause]) -> String {
+    let parked = pauses.iter().filter(|pause| pause.parked).count();
+    let counts = [(pauses.len() - parked, "paused"), (parked, "parked after a failure")];
+    let counts: Vec<_> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, name)| format!("{count} {name}")).collect();
+    let end = shared_value(pauses, |pause| pause.until?.format(&Rfc3339).ok());
+    let end = end.map(|end| format!(" until {end}")).unwrap_or_default();
+    let reason = shared_value(pauses, |pause| pause.reason.clone());
+    let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{}, no events are delivered{end}{reason}", counts.join(" and "))
+}
+
+fn shared_value<T: PartialEq>(pauses: &[&Pause], value_of: impl Fn(&Pause) -> Option<T>) -> Option<T> {
+    let mut values = pauses.iter().map(|pause| value_of(pause));
+    let first = values.next().flatten()?;
+    values.all(|value| value.as_ref() == Some(&first)).then_some(first)
+}
+
+fn format_limit(limit: Duration) -> String {
+    match limit.as_secs() {
+        seconds if seconds > 0 && limit == Duration::from_secs(seconds / 60 * 60) => format!("{} min", seconds / 60),
+        _ => format!("{limit:?}"),
+    }
+}
+
 fn join_ids(members: &[Member], is_selected: impl Fn(&Member) -> bool) -> String {
     let ids: Vec<_> = members.iter().filter(|member| is_selected(member)).map(|member| member.id.as_str()).collect();
     ids.join(", ")
@@ -423,7 +456,7 @@ fn finding_about(check: Check, partitions: Vec<PartitionId>, detail: impl Fn(&st
 mod tests {
     use super::super::records::samples::{NOW, foreign, hub, operated, owned};
     use super::*;
-    use crate::model::{CheckpointRecord, OwnershipRecord, Pause, Position};
+    use crate::model::{CheckpointRecord, OwnershipRecord, Position};
     use crate::source::PartitionProperties;
     use crate::store::MalformedRecord;
 
@@ -596,6 +629,10 @@ mod tests {
                 found(&records.with_checkpoint(0, number, "x", minutes), 1)
             };
             assert_eq!(old(4, 150), ["stuck-partition"]);
+            assert_eq!(
+                [180_000, 90_000, 500, 0].map(|limit| format_limit(Duration::from_millis(limit))),
+                ["3 min", "90s", "500ms", "0ns"]
+            );
             assert_eq!(old(3, 150), [""; 0], "not long enough");
             assert_eq!(old(4, 199), [""; 0], "no event waits");
             let rare = |number, minutes: i64| {
@@ -651,6 +688,24 @@ mod tests {
             assert_eq!(found(&parked, 1), ["paused-partition"]);
             let parked = parked.describe(Some(&hub(&[(100, 199)]))).partitions.remove(0);
             assert_eq!(parked.time_without_progress(NOW), Some(Duration::from_secs(60 * 60)));
+        }
+
+        #[test]
+        fn pauses_show_what_they_have_in_common() {
+            let until = Some(NOW + time::Duration::HOUR);
+            let a = Pause::new(NOW, until, Some("a migration"));
+            let b = Pause::new(NOW - MINUTE, until, Some("a migration"));
+            let parked = Pause::after_failure(NOW, "no database");
+            assert_eq!(
+                describe_pauses(&[&a, &b]),
+                "2 paused, no events are delivered until 2026-01-01T13:00:00Z: a migration"
+            );
+            assert_eq!(
+                describe_pauses(&[&a, &parked]),
+                "1 paused and 1 parked after a failure, no events are delivered"
+            );
+            let other = Pause::new(NOW, None, Some("a migration"));
+            assert_eq!(describe_pauses(&[&a, &other]), "2 paused, no events are delivered: a migration");
         }
 
         #[test]

@@ -51,8 +51,10 @@ pub struct GroupSummary {
     pub members: usize,
     /// The number of partitions without a live owner.
     pub unowned: usize,
-    /// The number of partitions that are paused, or parked after a failure.
+    /// The number of partitions that an operator paused.
     pub paused: usize,
+    /// The number of partitions that are parked after a failure.
+    pub parked: usize,
     /// How many events wait in all partitions together.
     pub lag: Lag,
     /// Whether records of the group exist under names in the other letter case, too.
@@ -150,6 +152,10 @@ impl GroupRecords {
     }
 }
 
+fn count_pauses(partitions: &[PartitionDescription], parked: bool) -> usize {
+    partitions.iter().filter_map(PartitionDescription::active_pause).filter(|pause| pause.parked == parked).count()
+}
+
 impl Describer<'_> {
     fn describe_group(&self) -> GroupDescription {
         let group = self.records.store.group();
@@ -176,7 +182,8 @@ impl Describer<'_> {
                 state: self.group_state(&partitions, &members),
                 members: members.len(),
                 unowned: partitions.iter().filter(|partition| !partition.state.is_live()).count(),
-                paused: partitions.iter().filter(|partition| partition.active_pause().is_some()).count(),
+                paused: count_pauses(&partitions, false),
+                parked: count_pauses(&partitions, true),
                 lag: Lag { events, state: if events.is_some() { LagState::Known } else { LagState::Unknown } },
                 other_name_case: !self.records.other.is_empty(),
             },

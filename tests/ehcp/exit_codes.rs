@@ -29,6 +29,8 @@ async fn a_wrong_command_line_ends_with_64() {
         (&["reset", "--to-earliest", "--force"], "--live"),
         (&["delete", "--execute"], "required"),
         (&["lag", "--no-hub"], "remove --no-hub"),
+        (&["describe", "-p", "0", "--members"], "cannot be used with"),
+        (&["describe", "-p", "0", "--state"], "cannot be used with"),
         (&["list", "--state", "asleep"], "is no state"),
         (&["keda", "--no-hub"], "remove --no-hub"),
         (&["doctor", "--only", "everything"], "is no check"),
@@ -99,7 +101,7 @@ async fn check_ends_as_a_plugin_of_nagios() {
     let run = program.run(&["check", "--lag-crit", "10", "--updated-within", "10m"]).await.ended(0);
     assert_eq!(
         run.stdout,
-        "EHCP OK - every partition has a live owner | lag=0;;10 lag_age=0s owners=1 unowned=0 paused=0\n"
+        "EHCP OK - every partition has a live owner | lag=0;;10 lag_age=0s owners=1 unowned=0 paused=0 parked=0\n"
     );
     program.run(&["reset", "--to-sequence", "9", "--live", "--execute"]).await.ended(0);
     a.shut_down().await;
@@ -109,7 +111,7 @@ async fn check_ends_as_a_plugin_of_nagios() {
     let thresholds = ["check", "--unowned-for", "1h", "--lag-warn", "15", "--lag-crit", "100"];
     let run = program.run(&thresholds).await.ended(1);
     assert!(run.stdout.starts_with("EHCP WARNING - lag 20 is more than 15 | lag=20;15;100 lag_age="), "{run:?}");
-    assert!(run.stdout.ends_with("s owners=0 unowned=2 paused=0\n"), "{run:?}");
+    assert!(run.stdout.ends_with("s owners=0 unowned=2 paused=0 parked=0\n"), "{run:?}");
     let report = program.json(&thresholds).await;
     assert_eq!((&report["state"], &report["lag"]), (&json!("warning"), &json!(20)));
 }

@@ -272,7 +272,7 @@ async fn what_is_shown_is_meant_for_its_reader() {
     let run = program.run(&["export", "-o", "csv"]).await.ended(0);
     assert!(run.stdout.starts_with("partition,sequence_number,offset\n0,19,"), "{}", run.stdout);
     let run = program.run(&["check", "--unowned-for", "1h"]).await.ended(0);
-    let expected = "EHCP OK - 2 partitions without a live owner, but not for too long | lag=0 owners=0 unowned=2\n";
+    let expected = "EHCP OK - 2 partitions without a live owner, but not for too long | lag=0 lag_age=0s owners=0 unowned=2 paused=0 parked=0\n";
     assert_eq!(run.stdout, expected);
     program.run(&["profile", "add", "test", "-n", "ns", "--timeout", "5s"]).await.ended(64);
     program.unset("EHCP_READ_GROUP");

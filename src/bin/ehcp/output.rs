@@ -12,6 +12,7 @@ use time::OffsetDateTime;
 use crate::args::{Color, Format, Global};
 use crate::exit::{Failure, Result};
 use crate::text;
+use crate::watching::WaitingTime;
 
 /// A column of a table.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +93,11 @@ impl Output {
     /// Returns a duration, in seconds in a file.
     pub fn format_duration(self, duration: Duration) -> String {
         if self.format == Format::Csv { duration.as_secs().to_string() } else { text::format_duration(duration) }
+    }
+
+    /// Returns how long an event has waited, in seconds in a file. There it is not shown whether that is exact.
+    pub fn format_waiting(self, waiting: WaitingTime) -> String {
+        if self.format == Format::Csv { format!("{:.0}", waiting.seconds) } else { waiting.to_string() }
     }
 
     /// Shows one document and its rows: the document as JSON, each row as a line of JSON, or the table.

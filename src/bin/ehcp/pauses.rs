@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use eventhubs_checkpoint::admin::PartitionDescription;
 use eventhubs_checkpoint::{PartitionId, Pause};
 
+use crate::output::printable_text;
 use crate::text::format_time;
 
 /// Returns `parked` after a failure, and `paused` if an operator asked for it.
@@ -24,7 +25,7 @@ pub fn format_new_pause(pause: &Pause) -> String {
 
 fn end_and_reason(pause: &Pause) -> String {
     let until = pause.until.map(|until| format!(" until {}", format_time(until))).unwrap_or_default();
-    let reason = pause.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let reason = pause.reason.as_ref().map(|reason| format!(": {}", printable_text(reason))).unwrap_or_default();
     format!("{until}{reason}")
 }
 
@@ -62,6 +63,11 @@ mod tests {
         assert_eq!(format_pause(&paused), "paused since 2026-11-23T10:40:00Z until 2026-11-23T12:00:00Z: a migration");
         assert_eq!(format_pause(&Pause::new(since, None, None)), "paused since 2026-11-23T10:40:00Z");
         assert_eq!(format_new_pause(&Pause::after_failure(since, "no database")), "parked: no database");
+        assert_eq!(
+            format_new_pause(&Pause::after_failure(since, "\u{1b}[31m\nred")),
+            "parked:  [31m red",
+            "it steers nothing"
+        );
     }
 
     #[test]

@@ -108,7 +108,7 @@ pub fn check_live<'a>(
 /// Returns how a command ends that left a partition alone for this reason.
 pub fn exit_of(reason: &NotDone) -> Exit {
     match reason {
-        NotDone::Foreign { .. } | NotDone::Live { .. } => Exit::Refused,
+        NotDone::Foreign { .. } | NotDone::Live { .. } | NotDone::OwnPosition => Exit::Refused,
         _ => Exit::Failed,
     }
 }

@@ -281,8 +281,8 @@ pub struct CheckArgs {
     /// Critical if the sum of the lag is greater.
     #[arg(long, value_name = "EVENTS")]
     pub lag_crit: Option<u64>,
-    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer. Paused
-    /// partitions do not count.
+    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer, also at a
+    /// second look 7 s later. Partitions that an operator paused do not count, parked ones do.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub lag_age_warn: Option<Duration>,
     /// Critical in the same case.
@@ -291,7 +291,8 @@ pub struct CheckArgs {
     /// Critical if a partition has had no live owner for longer. At once without this option.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub unowned_for: Option<Duration>,
-    /// Critical if events wait and a checkpoint is older. Paused partitions do not count.
+    /// Critical if events wait and a checkpoint is older, also at a second look 7 s later. Partitions that an operator
+    /// paused do not count, parked ones do.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub updated_within: Option<Duration>,
 }
@@ -301,7 +302,8 @@ pub struct DoctorArgs {
     /// Also writes and deletes a blob, to check the permission to write and what the account does with writes.
     #[arg(long)]
     pub write_probe: bool,
-    /// How long a checkpoint may stand still while events wait. Handlers that take longer for one batch need more.
+    /// How long a checkpoint may stand still while events wait, also at a second look 7 s later. Handlers that take longer
+    /// for one batch need more.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION")]
     pub stuck_after: Duration,
     /// Only this check; may be repeated.

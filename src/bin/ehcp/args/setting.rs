@@ -62,7 +62,13 @@ impl Selection {
     pub fn check_partitions(&self, group: &GroupDescription) -> Result<()> {
         let mut named = self.partitions.iter().flat_map(|PartitionList(listed)| listed);
         match named.find(|id| group.partition(id).is_none()) {
-            Some(unknown) => Err(Failure::usage(format!("the group has no partition {unknown}"))),
+            Some(unknown) if group.partitions.iter().any(|partition| partition.hub.is_some()) => {
+                Err(Failure::usage(format!("the event hub has no partition {unknown}")))
+            }
+            Some(unknown) => Err(Failure::usage(format!(
+                "partition {unknown} has no record: `ehcp describe` shows the partitions of the event hub, and `ehcp init` \
+                 creates a checkpoint"
+            ))),
             None => Ok(()),
         }
     }
@@ -180,4 +186,20 @@ pub enum ExactCase {
     Lower,
     /// As given.
     Verbatim,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watching::tests::look;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_event_hub_knows_its_partitions() {
+        let selection = Selection { partitions: Some(PartitionList([5.into()].into())) };
+        let mut group = look().await;
+        let refusal = |group: &GroupDescription| selection.check_partitions(group).unwrap_err().to_string();
+        assert_eq!(refusal(&group), "the event hub has no partition 5");
+        group.partitions[0].hub = None;
+        assert!(refusal(&group).starts_with("partition 5 has no record: "));
+    }
 }

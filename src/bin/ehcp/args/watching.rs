@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use clap::Args as ClapArgs;
 
-use super::setting::Selection;
 use crate::text::parse_interval;
 
 /// How often to look.
@@ -52,6 +51,4 @@ pub struct KedaArgs {
     /// The most replicas: maxReplicaCount [default: the number of partitions].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub max_replicas: Option<u32>,
-    #[command(flatten)]
-    pub selection: Selection,
 }

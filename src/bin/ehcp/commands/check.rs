@@ -135,7 +135,6 @@ fn examine_group(looks: &Looks<'_>, check: &CheckArgs) -> CheckReport {
     let mut states = [CheckState::Critical, CheckState::Unknown, CheckState::Warning].into_iter();
     let counted = group.partitions.iter().filter(|partition| !is_paused_by_operator(partition));
     let waiting = counted.filter_map(|partition| history.waiting_time(partition));
-    let parked = group.partitions.iter().filter(|partition| is_parked(partition)).count();
     CheckReport {
         schema: SCHEMA,
         // An unknown lag hides no critical problem.
@@ -147,8 +146,8 @@ fn examine_group(looks: &Looks<'_>, check: &CheckArgs) -> CheckReport {
         lag_age: waiting.max_by(|one, other| one.seconds.total_cmp(&other.seconds)),
         owners: group.group.members,
         unowned: group.group.unowned,
-        paused: group.group.paused - parked,
-        parked,
+        paused: group.group.paused,
+        parked: group.group.parked,
     }
 }
 
@@ -320,8 +319,10 @@ mod tests {
     }
 
     fn pause(group: &GroupDescription, pause: Pause) -> GroupDescription {
+        let parked = usize::from(pause.parked);
         let mut group = later(group, 0, |partition| partition.checkpoint.as_mut().unwrap().paused = Some(pause));
-        group.group.paused = 1;
+        group.group.parked = parked;
+        group.group.paused = 1 - parked;
         group
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState};
+use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription};
 use serde::Serialize;
 
 use crate::args::{DescribeArgs, Global};
@@ -50,6 +50,7 @@ const STATE: &[Column] = &[
     Column::number("PARTITIONS"),
     Column::number("UNOWNED"),
     Column::number("PAUSED"),
+    Column::number("PARKED"),
     Column::number("TOTAL-LAG"),
 ];
 
@@ -61,24 +62,32 @@ struct GroupDocument<'a> {
     behind: BTreeMap<&'a PartitionId, WaitingTime>,
 }
 
+#[derive(Serialize)]
+struct PartitionRow<'a> {
+    #[serde(flatten)]
+    partition: &'a PartitionDescription,
+    behind: Option<WaitingTime>,
+}
+
 pub async fn run(global: &Global, describe: &DescribeArgs) -> Result<Exit> {
     let mut group = GroupConnection::resolve(global)?.describe_group().await?;
     describe.selection.check_partitions(&group)?;
     let output = Output::new(global);
+    let headline = format_headline(&group);
+    group.partitions.retain(|partition| describe.selection.includes(&partition.id));
+    let history = GroupHistory::of_look(group.clone());
+    let document = GroupDocument { group: &group, behind: history.waiting_times() };
     if describe.members {
-        output.show_document(&group, &group.members, &member_table(&group, output))?;
+        output.show_document(&document, &group.members, &member_table(&group, output))?;
     } else if describe.state {
-        output.show_document(&group, &[&group.group], &state_table(&group))?;
+        output.show_document(&document, &[&group.group], &state_table(&group))?;
     } else {
         if output.is_for_people() {
-            print_text(&format!("{}\n\n", format_headline(&group)))?;
+            print_text(&format!("{headline}\n\n"))?;
         }
-        group.partitions.retain(|partition| describe.selection.includes(&partition.id));
-        let history = GroupHistory::of_look(group.clone());
-        let table = partition_table(&group, &history, output);
-        let waiting = group.partitions.iter().map(|partition| Some((&partition.id, history.waiting_time(partition)?)));
-        let document = GroupDocument { group: &group, behind: waiting.flatten().collect() };
-        output.show_document(&document, &group.partitions, &table)?;
+        let row = |partition| PartitionRow { partition, behind: history.waiting_time(partition) };
+        let rows: Vec<_> = group.partitions.iter().map(row).collect();
+        output.show_document(&document, &rows, &partition_table(&group, &rows, output))?;
     }
     Ok(Exit::Done)
 }
@@ -106,9 +115,9 @@ fn group_name(group: &GroupDescription) -> String {
     format!("{}/{}/{}", summary.namespace, summary.event_hub, summary.consumer_group)
 }
 
-fn partition_table(group: &GroupDescription, history: &GroupHistory, output: Output) -> Table {
+fn partition_table(group: &GroupDescription, rows: &[PartitionRow<'_>], output: Output) -> Table {
     let mut table = Table::new(PARTITIONS);
-    for partition in &group.partitions {
+    for PartitionRow { partition, behind } in rows {
         let owner = partition.owner.as_ref();
         let checkpoint = partition.checkpoint.as_ref();
         let position = checkpoint.map(|checkpoint| &checkpoint.position);
@@ -117,6 +126,7 @@ fn partition_table(group: &GroupDescription, history: &GroupHistory, output: Out
         let pause = partition.active_pause();
         let tone = match partition.state {
             OwnershipState::Expired => Tone::Bad,
+            _ if pause.is_some_and(|pause| pause.parked) => Tone::Bad,
             OwnershipState::Unowned | OwnershipState::Released => Tone::Warning,
             _ if pause.is_some() => Tone::Warning,
             _ => Tone::Plain,
@@ -138,7 +148,7 @@ fn partition_table(group: &GroupDescription, history: &GroupHistory, output: Out
             or_empty(hub.and_then(|hub| hub.last)),
             or_empty(partition.lag.events),
             lag_state.as_ref().and_then(|state| state.as_str()).unwrap_or_default().to_owned(),
-            or_empty(history.waiting_time(partition)),
+            or_empty(behind.map(|behind| output.format_waiting(behind))),
             or_empty(checkpoint.map(|checkpoint| output.format_ago(group.taken_at, checkpoint.updated))),
             or_empty(pause.map(format_pause)),
             or_empty(checkpoint.filter(|checkpoint| checkpoint.own_position).map(|_| "application")),
@@ -173,6 +183,7 @@ fn state_table(group: &GroupDescription) -> Table {
         group.partitions.len().to_string(),
         summary.unowned.to_string(),
         summary.paused.to_string(),
+        summary.parked.to_string(),
         or_empty(summary.lag.events),
     ]);
     table

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use crate::args::{DoctorArgs, Format, Global};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
-use crate::output::{Column, Output, Table, Tone, print_text};
+use crate::output::{Column, Output, Table, Tone, print_text, printable_text};
 use crate::progress::Progress;
 use crate::text::{format_count, join_ranges, or_empty};
 use crate::watching::SECOND_LOOK;
@@ -253,7 +253,7 @@ fn show_checks(global: &Global, rows: &[CheckRow]) -> Result<()> {
             [] => String::new(),
             partitions => format!(" in {}", join_ranges(partitions)),
         };
-        lines.push(format!("{result:<8}{check}{partitions}: {detail}\n"));
+        lines.push(format!("{result:<8}{check}{partitions}: {}\n", printable_text(detail)));
         lines.extend(remedy.iter().map(|remedy| format!("        -> {remedy}\n")));
     }
     for result in [OK, SKIPPED] {
@@ -296,8 +296,18 @@ mod tests {
     fn the_page_has_a_criterion_for_every_check() {
         let page =
             std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/ehcp.md")).unwrap();
-        let checks = Check::ALL.iter().map(|check| check.as_str()).chain([STORAGE, STORAGE_WRITE, HUB]);
-        let missing: Vec<_> = checks.filter(|check| !page.contains(&format!("\n| `{check}` | "))).collect();
-        assert_eq!(missing, [""; 0]);
+        let row = |check: &str| {
+            let row = page.lines().find(|line| line.starts_with(&format!("| `{check}` | ")));
+            let cells: Vec<_> =
+                row.unwrap_or_default().split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect();
+            (cells.get(1).map(ToString::to_string), cells.last().map(ToString::to_string))
+        };
+        for check in Check::ALL {
+            let hub = if needs_hub(check.as_str()) { "yes" } else { "" };
+            assert_eq!(row(check.as_str()), (Some(check.severity().to_string()), Some(hub.to_owned())), "{check}");
+        }
+        for check in [STORAGE, STORAGE_WRITE, HUB] {
+            assert_eq!(row(check).0.as_deref(), Some("error"), "{check}");
+        }
     }
 }

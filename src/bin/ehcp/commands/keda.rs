@@ -41,7 +41,6 @@ pub async fn run(global: &Global, keda: &KedaArgs) -> Result<Exit> {
     let records = connection.connect_reader().await?.read().await?;
     let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
     let described = connection.require_records(records.describe(Some(&ranges)))?;
-    keda.selection.check_partitions(&described)?;
     let poll = records.keda(&ranges);
     show_poll(global, keda, &described, &poll)?;
     let problems = list_problems(&poll, &described);
@@ -56,19 +55,16 @@ fn show_poll(global: &Global, keda: &KedaArgs, described: &GroupDescription, pol
     if output.is_for_people() {
         print_text(&format!("{}\n\n", format_headline(described, poll, scale, keda.threshold)))?;
     }
-    // The sum and the scale are of all partitions.
-    let mut shown = poll.clone();
-    shown.partitions.retain(|partition| keda.selection.includes(&partition.id));
     let mut table = Table::new(COLUMNS);
-    for partition in &shown.partitions {
+    for partition in &poll.partitions {
         table.add_row_in_tone(
             partition_cells(partition),
             if partition.is_wrong() { Tone::Warning } else { Tone::Plain },
         );
     }
     let document =
-        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll: &shown, threshold: keda.threshold, scale };
-    output.show_document(&document, &shown.partitions, &table)
+        KedaDocument { schema: "ehcp.keda/1", group: &described.group, poll, threshold: keda.threshold, scale };
+    output.show_document(&document, &poll.partitions, &table)
 }
 
 fn format_headline(described: &GroupDescription, poll: &KedaPoll, scale: Option<KedaScale>, threshold: i64) -> String {
@@ -119,9 +115,10 @@ fn list_problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
     problems
 }
 
-/// Returns which partitions are paused. That is no fault of KEDA's count, which is the lag.
+/// Returns which partitions with events are paused. That is no fault of KEDA's count, which is the lag.
 fn pause_notes(poll: &KedaPoll) -> impl Iterator<Item = String> {
-    let paused = poll.partitions.iter().filter_map(|partition| Some((&partition.id, partition.paused.as_ref()?)));
+    let counted = poll.partitions.iter().filter(|partition| partition.count.events.is_some_and(|events| events > 0));
+    let paused = counted.filter_map(|partition| Some((&partition.id, partition.paused.as_ref()?)));
     group_pauses(paused).into_iter().map(|(pause, partitions)| {
         let partitions = join_ranges(partitions);
         format!("note: KEDA counts the events of partition {partitions}, although no replica processes them: {pause}")

@@ -65,11 +65,9 @@ impl PlanExecution<'_> {
         let has_writes = plan.writes().next().is_some();
         let permitted = if has_writes {
             let owned = plan.writes().filter_map(|change| Some((&change.partition, change.owner.as_ref()?)));
-            permitted
-                .and_then(|()| {
-                    check_live(owned, DisplacePermission { live: permission.live, foreign: permission.force })
-                })
-                .and_then(|()| check_own_positions(plan, permission))
+            permitted.and_then(|()| check_own_positions(plan, permission)).and_then(|()| {
+                check_live(owned, DisplacePermission { live: permission.live, foreign: permission.force })
+            })
         } else {
             Ok(())
         };
@@ -126,15 +124,16 @@ pub fn show_dry_run(plan: &Plan, verb: &str, permitted: Result<()>) -> Exit {
 /// Fails if the application keeps its own position of a partition, unless the command line permits to write the
 /// checkpoint all the same.
 fn check_own_positions(plan: &Plan, permission: &Permission) -> Result<()> {
-    let mut kept = plan.writes().filter(|change| change.own_position && !permission.own_positions);
-    kept.next().map_or(Ok(()), |change| {
-        Err(Failure::refused(format!(
-            "the application keeps its own position of partition {}, and starts there whatever the checkpoint says: change \
-             that position, and release the partition; `reset`, `import` and `copy` have --own-positions for an \
-             application that stops keeping positions",
-            change.partition
-        )))
-    })
+    let kept = plan.writes().filter(|change| change.own_position && !permission.own_positions);
+    let kept = join_ranges(kept.map(|change| &change.partition));
+    if kept.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::refused(format!(
+        "the application keeps its own position of partition {kept}, and starts there whatever the checkpoint says: change \
+         that position, and release the partition; `reset`, `import` and `copy` have --own-positions for an application \
+         that stops keeping positions"
+    )))
 }
 
 fn has_refusals(plan: &Plan) -> bool {

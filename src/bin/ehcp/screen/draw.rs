@@ -190,7 +190,7 @@ fn draw_table(
             let text = row.cell_text(*column, &state.history, now);
             align_cell(*column, if text.is_empty() { "-" } else { &text })
         });
-        TableRow::new(cells).style(theme.tone_style(row.condition.tone()))
+        TableRow::new(cells).style(theme.tone_style(row.tone()))
     });
     let table = Table::new(body, columns.iter().map(|column| Constraint::Length(widths[column])))
         .header(TableRow::new(header).style(Style::new().add_modifier(Modifier::BOLD)))

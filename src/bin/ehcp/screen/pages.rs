@@ -77,13 +77,22 @@ fn format_interval(interval: Duration) -> String {
 }
 
 /// Returns the commands that would reset a partition, as dry runs.
-pub fn reset_lines(state: &ScreenState, partition: &PartitionId) -> Vec<String> {
-    let partition = quote_word(partition.as_str());
+pub fn reset_lines(state: &ScreenState, id: &PartitionId) -> Vec<String> {
+    let partition = quote_word(id.as_str());
     let command = |to: &str| {
         let mut words = vec!["  ehcp reset -p", &partition, to];
         words.extend(state.settings.given.iter().map(String::as_str));
         words.join(" ")
     };
+    let described = state.group().and_then(|group| group.partition(id));
+    let has_own_position =
+        described.and_then(|partition| partition.checkpoint.as_ref()).is_some_and(|checkpoint| checkpoint.own_position);
+    if has_own_position {
+        return vec![format!(
+            "The application keeps its own position of partition {partition}. A reset of the checkpoint has no effect, so \
+             `ehcp reset` refuses it: change that position, and release the partition."
+        )];
+    }
     vec![
         format!(
             "Dry runs for partition {partition}. They show what would change, and write nothing without --execute:"

@@ -8,6 +8,7 @@ use time::OffsetDateTime;
 use super::columns::ScreenColumn;
 use super::condition::{ConditionFacts, PartitionCondition};
 use super::figures::{draw_bar, draw_sparkline, end_of, format_rate, group_digits};
+use crate::output::Tone;
 use crate::pauses::pause_name;
 use crate::text::{format_ago, format_duration, or_empty};
 use crate::watching::{GroupHistory, Rates, Slot, WaitingTime};
@@ -57,6 +58,12 @@ impl<'a> PartitionRow<'a> {
 
     pub fn owner_id(&self) -> &'a str {
         self.partition.owner.as_ref().map_or("", |owner| owner.id.as_str())
+    }
+
+    /// Returns the tone. That a partition is parked counts as much as its condition.
+    pub fn tone(&self) -> Tone {
+        let is_parked = self.partition.active_pause().is_some_and(|pause| pause.parked);
+        if is_parked { Tone::Bad } else { self.condition.tone() }
     }
 
     /// Returns the condition. If something else is more important than the pause, the pause follows.
@@ -114,10 +121,23 @@ pub fn last_hour<'a>(
 
 #[cfg(test)]
 mod tests {
+    use eventhubs_checkpoint::Pause;
     use eventhubs_checkpoint::admin::OwnershipState;
     use time::macros::datetime;
 
     use super::*;
+    use crate::watching::tests::look;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_parked_partition_is_bad_whatever_its_lease() {
+        let mut group = look().await;
+        let partition = &mut group.partitions[0];
+        partition.owner.as_mut().unwrap().expires_in = Duration::from_secs(1);
+        partition.checkpoint.as_mut().unwrap().paused = Some(Pause::after_failure(OffsetDateTime::UNIX_EPOCH, "x"));
+        let history = GroupHistory::of_look(group.clone());
+        let row = PartitionRow::new(&group.partitions[0], &history, Duration::ZERO);
+        assert_eq!((row.state_text().as_str(), row.tone()), ("renewal late, parked", Tone::Bad));
+    }
 
     #[test]
     fn the_last_hour_ends_now() {

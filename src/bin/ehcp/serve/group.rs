@@ -86,6 +86,7 @@ pub struct ListedGroup {
     partitions: Option<usize>,
     unowned: Option<usize>,
     paused: Option<usize>,
+    parked: Option<usize>,
     lag: Option<Lag>,
     #[serde(with = "time::serde::rfc3339::option")]
     taken_at: Option<OffsetDateTime>,
@@ -156,6 +157,7 @@ impl WatchedGroup {
                 partitions: group.map(|group| group.partitions.len()),
                 unowned: group.map(|group| group.group.unowned),
                 paused: group.map(|group| group.group.paused),
+                parked: group.map(|group| group.group.parked),
                 lag: group.map(|group| group.group.lag),
                 taken_at: group.map(|group| group.taken_at),
                 storage_failure: watching.storage_failure.clone(),

@@ -28,6 +28,8 @@ pub struct GroupSnapshot<'a> {
     #[serde(flatten)]
     pub group: DescribedGroup<'a>,
     pub rates: BTreeMap<&'a PartitionId, Rates>,
+    /// How long the event after each checkpoint has waited, as far as the looks can know it.
+    pub behind: BTreeMap<&'a PartitionId, WaitingTime>,
     pub history: BTreeMap<&'a PartitionId, Vec<&'a Slot>>,
     pub spans: BTreeMap<&'a PartitionId, Vec<&'a Span>>,
     /// The latest one last.
@@ -124,6 +126,12 @@ impl GroupHistory {
         history.zip(self.last.as_ref()).and_then(|(history, last)| history.waiting_time(partition, last.taken_at))
     }
 
+    /// Returns how long the event after each checkpoint has waited, as of the latest look.
+    pub fn waiting_times(&self) -> BTreeMap<&PartitionId, WaitingTime> {
+        let partitions = self.last.iter().flat_map(|last| &last.partitions);
+        partitions.filter_map(|partition| Some((&partition.id, self.waiting_time(partition)?))).collect()
+    }
+
     /// Returns the latest changes, the latest one last.
     pub fn changes(&self) -> &VecDeque<GroupChange> {
         &self.changes
@@ -151,6 +159,7 @@ impl GroupHistory {
                 members: &last.members,
             },
             rates: last.partitions.iter().map(|partition| (&partition.id, self.rates(partition))).collect(),
+            behind: self.waiting_times(),
             history: self.partitions.iter().map(|(id, history)| (id, tail(history.slots(), parts))).collect(),
             spans: self.partitions.iter().map(|(id, history)| (id, tail(history.spans(), parts))).collect(),
             changes: tail(&self.changes, changes),

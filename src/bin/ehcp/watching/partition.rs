@@ -281,8 +281,9 @@ fn estimate_time(before: &LastEvent, end: &LastEvent, event: i64) -> OffsetDateT
     before.read + (end.enqueued - before.read) * part
 }
 
+/// Returns the number of the last processed event. The number of a former event hub is none of this one.
 fn checkpoint_number(partition: &PartitionDescription) -> Option<i64> {
-    partition.checkpoint.as_ref()?.position.sequence_number
+    partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.of_former_hub)?.position.sequence_number
 }
 
 fn add_sample(samples: &mut VecDeque<(OffsetDateTime, Option<i64>)>, sample: (OffsetDateTime, Option<i64>)) {

@@ -7,6 +7,7 @@ use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::store::NameCase;
 
 use super::super::keys::KeyEffect;
+use super::super::pages::reset_lines;
 use super::super::state::{DrawnSize, RowOrder, ScreenState, ScreenView};
 use super::sample::{look, many, settings, state};
 
@@ -188,4 +189,18 @@ fn keys_before_the_first_look_do_nothing() {
     for key in "jk\nrs?? /x".chars() {
         assert_eq!(press(&mut state, key), KeyEffect::None, "{key:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reset_that_is_refused_is_not_shown() {
+    let mut state = state().await;
+    let mut group = state.group().unwrap().clone();
+    group.partitions[0].checkpoint.as_mut().unwrap().own_position = true;
+    look(&mut state, group);
+    let shown = [0, 1].map(|id| reset_lines(&state, &id.into()).join("\n"));
+    assert!(
+        shown[0].contains("keeps its own position of partition 0") && !shown[0].contains("--to-earliest"),
+        "{shown:?}"
+    );
+    assert!(shown[1].contains("ehcp reset -p 1 --to-earliest"), "{shown:?}");
 }

@@ -285,3 +285,20 @@ async fn a_checkpoint_after_the_end_is_seen_twice() {
     }
     assert_eq!((watched.rates().is_beyond_end, watched.rates().behind_s), (true, None));
 }
+
+/// All its events wait, and the number counts in another event hub.
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_of_a_former_hub_has_no_number() {
+    let mut watched = Looks::new().await;
+    watched.last_enqueued(60);
+    for _ in 0..2 {
+        watched.look(10, |partition| {
+            advance(partition, 500, 19);
+            partition.checkpoint.as_mut().unwrap().of_former_hub = true;
+            partition.lag.events = Some(20);
+        });
+    }
+    let waiting = watched.history.waiting_time(&watched.now.partitions[0]).unwrap();
+    assert!(!waiting.is_exact && waiting.seconds > 0.0, "{waiting:?}");
+    assert!(!watched.rates().is_beyond_end);
+}
