@@ -181,7 +181,9 @@ async fn a_stop_does_not_wait_for_an_empty_batch() {
             if events.is_empty() {
                 pending::<()>().await;
             }
-            events.iter().for_each(|event| context.checkpoint(event));
+            for event in &events {
+                context.checkpoint(event);
+            }
             Ok(())
         }
     }
