@@ -78,7 +78,9 @@ async fn live_owners_are_displaced_only_on_request() {
 async fn positions_of_the_application_are_respected() {
     let (fleet, program) = processed().await;
     let store = fleet.observer(NameCase::Lower);
-    let ClaimOutcome::Won(lease) = store.claim(&Claim::unowned(0.into())).await else { panic!("not claimed") };
+    let listed = store.list_ownerships().await.unwrap().records;
+    let released = listed.iter().find(|seen| seen.partition == 0.into()).unwrap();
+    let ClaimOutcome::Won(lease) = store.claim(&Claim::over(released)).await else { panic!("not claimed") };
     let AdoptOutcome::Adopted(mut adoption) = store.adopt(&0.into(), lease.epoch(), None).await.unwrap() else {
         panic!("not adopted")
     };
