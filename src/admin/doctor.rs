@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::group_description::{GroupDescription, GroupState, Member};
@@ -207,7 +208,7 @@ impl GroupRecords {
     /// after more than the interval of checkpoints, and [diagnose it again](Self::diagnose_again).
     #[must_use]
     pub fn diagnose(&self, hub: Option<&HubRanges>, stuck_after: Duration) -> Vec<Finding> {
-        self.find(hub, stuck_after, None)
+        self.find_problems(hub, stuck_after, None)
     }
 
     /// As [`diagnose`](Self::diagnose), but a partition counts as stuck only if it already was in this earlier
@@ -219,10 +220,15 @@ impl GroupRecords {
         hub: Option<&HubRanges>,
         stuck_after: Duration,
     ) -> Vec<Finding> {
-        self.find(hub, stuck_after, Some(earlier))
+        self.find_problems(hub, stuck_after, Some(earlier))
     }
 
-    fn find(&self, hub: Option<&HubRanges>, stuck_after: Duration, earlier: Option<&GroupDescription>) -> Vec<Finding> {
+    fn find_problems(
+        &self,
+        hub: Option<&HubRanges>,
+        stuck_after: Duration,
+        earlier: Option<&GroupDescription>,
+    ) -> Vec<Finding> {
         let examination = Examination { group: &self.describe(hub), earlier, records: self, hub, stuck_after };
         let mut findings: Vec<_> = examination.check_owners().collect();
         findings.extend(examination.check_checkpoints());
@@ -338,14 +344,14 @@ impl Examination<'_> {
 
     /// A pause is a finding of its own.
     fn is_stuck(&self, partition: &PartitionDescription) -> bool {
-        let stands_still = |partition: &PartitionDescription, at| {
-            partition.time_without_progress(at).is_some_and(|time| time > self.stuck_after)
-        };
-        partition.active_pause().is_none()
-            && stands_still(partition, self.group.taken_at)
-            && self.earlier.is_none_or(|earlier| {
-                earlier.partition(&partition.id).is_some_and(|before| stands_still(before, earlier.taken_at))
-            })
+        let was_stuck = self.earlier.is_none_or(|earlier| {
+            earlier.partition(&partition.id).is_some_and(|before| self.stands_still(before, earlier.taken_at))
+        });
+        was_stuck && partition.active_pause().is_none() && self.stands_still(partition, self.group.taken_at)
+    }
+
+    fn stands_still(&self, partition: &PartitionDescription, at: OffsetDateTime) -> bool {
+        partition.time_without_progress(at).is_some_and(|time| time > self.stuck_after)
     }
 
     fn partitions_where(&self, wanted: impl Fn(&PartitionDescription) -> bool) -> Vec<PartitionId> {
