@@ -30,11 +30,14 @@ pub enum Misbehavior {
 #[derive(Clone, Default)]
 pub struct Misbehaviors(Arc<Mutex<State>>);
 
+/// The partition, the body and the sequence number: a recreated hub has other bodies.
+type EventId = (u32, Arc<[u8]>, i64);
+
 #[derive(Default)]
 struct State {
     due: VecDeque<(u32, Misbehavior)>,
     /// What each single event does, and the session in which that began.
-    marked: HashMap<(u32, Arc<[u8]>, i64), (Misbehavior, usize)>,
+    marked: HashMap<EventId, (Misbehavior, usize)>,
 }
 
 impl State {
@@ -44,7 +47,7 @@ impl State {
     }
 }
 
-fn id(partition: u32, event: &MemoryEvent) -> (u32, Arc<[u8]>, i64) {
+fn id(partition: u32, event: &MemoryEvent) -> EventId {
     (partition, Arc::clone(&event.body), event.sequence_number)
 }
 
