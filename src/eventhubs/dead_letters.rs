@@ -23,7 +23,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, UndecodableEvent};
 use crate::source::Positioned;
-use crate::telemetry::Causes;
+use crate::telemetry::{self, Causes};
 use crate::util::lock;
 
 /// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
@@ -32,6 +32,9 @@ const LONGEST_ERROR: usize = 1024;
 
 /// How many connections there are besides the first one, at most.
 const FURTHER: usize = 7;
+
+/// How long opening a further connection may take, while the dead letter that needs it waits.
+const OPENING_LIMIT: Duration = Duration::from_secs(5);
 
 /// After a further connection could not be opened, none is opened for so long.
 const REOPEN_AFTER: Duration = Duration::from_secs(30);
@@ -158,7 +161,8 @@ struct SinkConnections {
     /// The places that are not taken: 0 for the first connection, then the further ones.
     free: Mutex<Vec<usize>>,
     places: Semaphore,
-    failed_at: Mutex<Option<Instant>>,
+    /// When a further connection could not be opened. Locked while one is being opened.
+    failed_at: tokio::sync::Mutex<Option<Instant>>,
 }
 
 impl SinkConnections {
@@ -169,7 +173,7 @@ impl SinkConnections {
             further: [const { OnceLock::new() }; FURTHER],
             free: Mutex::new((0..=FURTHER).rev().collect()),
             places: Semaphore::new(FURTHER + 1),
-            failed_at: Mutex::new(None),
+            failed_at: tokio::sync::Mutex::new(None),
         })
     }
 
@@ -187,14 +191,18 @@ impl SinkConnections {
         if let Some(connection) = further.get() {
             return connection;
         }
-        if lock(&self.failed_at).is_some_and(|failed_at| failed_at.elapsed() < REOPEN_AFTER) {
+        let Ok(mut failed_at) = self.failed_at.try_lock() else { return &self.first };
+        if failed_at.is_some_and(|failed_at| failed_at.elapsed() < REOPEN_AFTER) {
             return &self.first;
         }
-        let Ok(connection) = Connection::open(Arc::clone(&self.connector)).await else {
-            *lock(&self.failed_at) = Some(Instant::now());
-            return &self.first;
-        };
-        further.get_or_init(|| connection)
+        match timeout(OPENING_LIMIT, Connection::open(Arc::clone(&self.connector))).await {
+            Ok(Ok(connection)) => further.get_or_init(|| connection),
+            failure => {
+                *failed_at = Some(Instant::now());
+                telemetry::dead_letters_on_one_connection(failure.ok().and_then(Result::err).as_ref());
+                &self.first
+            }
+        }
     }
 }
 

@@ -39,8 +39,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 /// # Memory
 ///
 /// A partition holds at most `max_batch_size` events in its handler and as many ready for the next call,
-/// `max_in_flight` tracked events or `max_in_flight_bytes` of them, and at most `prefetch` events in its source. At the limits the processor does not
-/// read the source, and the broker waits.
+/// `max_in_flight` tracked events or `max_in_flight_bytes` of them, and at most `prefetch` events in its source. At the
+/// limits the processor does not read the source, and the broker waits.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -207,8 +207,8 @@ impl ProcessorConfig {
         /// and [`each_event`](super::each_event) does nothing.
         ///
         /// Such a call has the same timeouts as any other, and its failure restarts the partition, so that the events
-        /// after the checkpoint are delivered again. Each of them then has its own attempts: for an event that only such
-        /// calls name, [`DeadLetterPolicy`](super::DeadLetterPolicy) counts one. Move it with
+        /// after the checkpoint are delivered again. Once the handler accepts them, their failures are forgotten, so
+        /// [`DeadLetterPolicy`](super::DeadLetterPolicy) never moves an event that fails only in empty batches: use
         /// [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter).
         #[doc(alias = "max_wait_time")]
         #[doc(alias = "maximum_wait_time")]

@@ -26,7 +26,8 @@ use crate::source::StartPosition;
 /// redelivered.
 pub trait Handler<E>: Send + Sync + 'static {
     /// Processes a batch, which is never empty unless
-    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`] for processed events.
+    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`] for
+    /// processed events.
     ///
     /// # Errors
     ///

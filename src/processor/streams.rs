@@ -126,7 +126,8 @@ impl<E> PartitionStream<E> {
     }
 
     /// Waits for the next batch, which is never empty unless
-    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Returns `None` when the partition has stopped. Cancel-safe.
+    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Returns `None` when the partition has
+    /// stopped. Cancel-safe.
     pub async fn next(&mut self) -> Option<Vec<E>> {
         std::future::poll_fn(|cx| self.poll_batch(cx)).await
     }

@@ -86,6 +86,15 @@ pub(crate) fn link_not_closed(partition: &str, error: &dyn Display) {
     debug!(target: EVENTHUBS, partition_id = %partition, %error, "failed to close link cleanly");
 }
 
+/// There is no error if opening the connection took too long.
+pub(crate) fn dead_letters_on_one_connection(error: Option<&Error>) {
+    warn!(
+        target: EVENTHUBS,
+        error = error.map(|error| tracing::field::display(Causes(error))),
+        "cannot open another connection for dead letters; they share one"
+    );
+}
+
 pub(crate) fn hub_reconnected(event_hub: &str) {
     warn!(target: EVENTHUBS, event_hub, "reconnected to event hub");
 }

@@ -482,7 +482,7 @@ async fn an_earlier_start_is_refused_on_request() {
     let b = start(&world, &counter).await;
     let failed = b.wait_for_status("the failure", |status| status.last_error.is_some()).await;
     let error = failed.last_error.unwrap().message;
-    assert!(error.contains("the position 3 that the application returned is before the checkpoint 9"), "{error}");
+    assert!(error.contains("starts the partition after 3, before the checkpoint 9"), "{error}");
     sleep(120 * SECOND).await;
     assert_eq!((world.checkpoint().await, counter.database.counted()), (Some(9), 0));
     counter.database.set_position("0", 9);

@@ -196,6 +196,14 @@ impl PartitionProgress {
         }
     }
 
+    /// Records that the handler gets an empty batch. A partition that is full remains so.
+    pub(crate) fn record_empty_batch(&self) {
+        let is_full = self.lock_state().phase == PartitionPhase::Full;
+        if !is_full {
+            self.enter_phase(PartitionPhase::Handling);
+        }
+    }
+
     /// Records that the handler gets a batch from the first to the last event, if they have numbers. The first one was
     /// enqueued `age` ago, if that is known.
     pub(crate) fn record_batch(&self, batch: Option<(i64, i64)>, age: Option<Duration>) {
@@ -288,7 +296,8 @@ impl PartitionProgress {
     pub(crate) fn record_start(&self, checkpoints: CheckpointRequester, elsewhere: bool) {
         self.change_state(|state| {
             state.undelivered = None;
-            if std::mem::take(&mut state.end.aborted) {
+            let was_cut_off = std::mem::take(&mut state.end.aborted);
+            if std::mem::take(&mut state.end.uncheckpointed) || was_cut_off {
                 state.end.failed.get_or_insert(HandlerFailure { last: None });
             }
             if elsewhere {

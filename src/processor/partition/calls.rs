@@ -64,7 +64,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let reason = tokio::select! {
             biased;
             outcome = &mut starting => return match outcome.into_result("`started`") {
-                Ok(()) => StepOutcome::Done,
+                Ok(()) => {
+                    session.idle_clock.restart();
+                    StepOutcome::Done
+                }
                 Err(error) => StepOutcome::HandlerFailed(Arc::new(error)),
             },
             reason = self.wait_for_stop_or_fence(&mut session.writing) => reason,

@@ -264,7 +264,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> StepOutcome {
         let Control { progress, failures, metrics, .. } = &*self.control;
         if batch.is_empty() {
-            progress.enter_phase(PartitionPhase::Handling);
+            progress.record_empty_batch();
             failures.record_call(None);
             return self.call_handler_reading(batch, receiver, session, &Span::none()).await;
         }

@@ -14,6 +14,9 @@ use crate::error::Error;
 use crate::model::PartitionId;
 use crate::processor::handler_errors::{HandlerError, handler_error, panic_error, timeout_error};
 
+/// How long a new link has to deliver the events that wait, before the handler is called without events.
+const FIRST_EVENTS: Duration = Duration::from_secs(5);
+
 /// When the handler is called although there are no events.
 #[derive(Debug)]
 pub(super) struct IdleClock {
@@ -29,6 +32,11 @@ impl IdleClock {
     /// Records that the handler has been called, or that it could not be.
     pub(super) fn restart(&mut self) {
         *self = Self::new(self.interval);
+    }
+
+    /// Records that a link was opened: events that wait come before the call.
+    pub(super) fn record_opening(&mut self) {
+        self.at = self.at.max(self.interval.map(|interval| Instant::now() + interval.min(FIRST_EVENTS)));
     }
 
     /// Waits until the call is due.

@@ -168,6 +168,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             Ok(receiver) => {
                 session.link = Some(OpenLink { receiver, opened_at: Instant::now() });
                 session.continuity.record_opening();
+                session.idle_clock.record_opening();
                 StepOutcome::Done
             }
             Err(error) => self.link_failed(error, session).await,

@@ -348,8 +348,8 @@ fn earlier_start_error(record: &CheckpointRecord, position: &Position) -> Error 
     Error::new(
         ErrorKind::InvalidPosition,
         format!(
-            "the position {} that the application returned is before the checkpoint {}, so events would be processed \
-             again; make all instances use one database, or, if that is intended, move the checkpoint, too: `ehcp reset \
+            "the position of the application starts the partition after {}, before the checkpoint {}, so events would be \
+             processed again; make all instances use one database, or, if that is intended, move the checkpoint, too: `ehcp reset \
              --own-positions`",
             position.sequence_number,
             record.sequence_number.unwrap_or_default(),
