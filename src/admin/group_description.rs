@@ -389,6 +389,14 @@ mod tests {
         }
 
         #[test]
+        fn a_released_partition_shows_since_when() {
+            let released_at =
+                |record| GroupRecords::empty().with(0, record, 5).describe(None).partitions[0].released_at;
+            assert_eq!(released_at(OwnershipRecord::default()), Some(NOW - Duration::from_secs(5)));
+            assert_eq!(released_at(owned("a")), None);
+        }
+
+        #[test]
         fn a_partition_held_by_the_observer_is_operated() {
             let records = GroupRecords::empty();
             let id = records.id().to_string();

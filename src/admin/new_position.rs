@@ -166,6 +166,7 @@ mod tests {
             lag: Lag { events: None, state: LagState::Unknown },
             state: OwnershipState::Unowned,
             owner: None,
+            released_at: None,
         }
     }
 

@@ -30,6 +30,9 @@ pub struct PartitionDescription {
     pub state: OwnershipState,
     /// The owner in its record, alive or not. `None` if the partition was released, or never owned.
     pub owner: Option<OwnerDescription>,
+    /// When the last owner released the partition, by the server's clock. `None` unless it is [released](OwnershipState::Released).
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub released_at: Option<OffsetDateTime>,
 }
 
 impl PartitionDescription {
@@ -264,13 +267,16 @@ impl Describer<'_> {
         let id = &entry.partition;
         let properties = self.hub.and_then(|hub| hub.of(id));
         let valid = checkpoint.filter(|checkpoint| !self.is_of_former_hub(checkpoint));
+        let record = self.view.record_of(id);
+        let released = record.filter(|seen| seen.record.owner.is_none());
         PartitionDescription {
             id: id.clone(),
             checkpoint: checkpoint.map(|checkpoint| self.describe_checkpoint(checkpoint)),
             hub: properties.map(Into::into),
             lag: lag_of(valid.map(|checkpoint| &checkpoint.record), properties),
             state: ownership_state(entry),
-            owner: self.view.record_of(id).and_then(|seen| self.describe_owner(seen)),
+            owner: record.and_then(|seen| self.describe_owner(seen)),
+            released_at: released.map(|seen| self.records.taken_at - self.time_since_renewal(seen)),
         }
     }
 

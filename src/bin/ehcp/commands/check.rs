@@ -251,7 +251,7 @@ fn list_partitions(group: &GroupDescription, is_wanted: impl Fn(&PartitionDescri
     join_ranges(group.partitions.iter().filter(|partition| is_wanted(partition)).map(|partition| &partition.id))
 }
 
-/// A released partition has no time of its release; its checkpoint was written before that.
+/// A partition that never had an owner has been without one at least since its checkpoint was written.
 fn is_unowned_for(group: &GroupDescription, partition: &PartitionDescription, time: Duration) -> bool {
     if partition.state.is_live() {
         return false;
@@ -260,6 +260,7 @@ fn is_unowned_for(group: &GroupDescription, partition: &PartitionDescription, ti
         .owner
         .as_ref()
         .map(|owner| owner.renewed)
+        .or(partition.released_at)
         .or_else(|| partition.checkpoint.as_ref().map(|checkpoint| checkpoint.updated))
         .is_none_or(|last_seen| group.taken_at - last_seen >= time)
 }
@@ -296,6 +297,7 @@ fn format_data<T: Display>(name: &str, value: impl Display, (warn, crit): (Optio
 mod tests {
     use clap::Parser;
     use eventhubs_checkpoint::Pause;
+    use eventhubs_checkpoint::admin::OwnershipState;
 
     use super::*;
     use crate::watching::tests::{later, look};
@@ -383,6 +385,16 @@ mod tests {
         assert_eq!(once(&parked, ""), (CheckState::Warning, "parked after a failure: 0".to_owned()));
         let report = examine_group(&Looks { group: &parked, earlier: None }, &args(""));
         assert!(format_nagios_line(&report, &args("")).ends_with(" paused=0 parked=1"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_release_starts_the_time_without_an_owner() {
+        let group = later(&burst().await, 0, |partition| {
+            (partition.owner, partition.state) = (None, OwnershipState::Released);
+        });
+        let released = later(&group, 5, |partition| partition.released_at = Some(group.taken_at));
+        assert_eq!(once(&released, "--unowned-for 10s"), (CheckState::Ok, String::new()), "the checkpoint is older");
+        assert_eq!(once(&released, "--unowned-for 5s"), (CheckState::Critical, "without a live owner: 0".to_owned()));
     }
 
     #[tokio::test(start_paused = true)]
