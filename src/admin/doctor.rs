@@ -204,8 +204,11 @@ impl GroupRecords {
     /// [no progress](PartitionDescription::time_without_progress) for longer than `stuck_after`. `ehcp doctor` uses 3
     /// min; handlers that take longer for one batch need more.
     ///
-    /// Events may have arrived just now, after a long time without any. So if a partition is stuck, read the group again
-    /// after more than the interval of checkpoints, and [diagnose it again](Self::diagnose_again).
+    /// Events may have arrived just now, after a long time without any, or an operator may have just resumed the
+    /// partition. So if a partition is stuck, read the group again, and [diagnose it again](Self::diagnose_again). Wait
+    /// longer than the next checkpoint takes: the interval of checkpoints and the time that the handler needs for one
+    /// batch. If the wait is shorter, such a partition counts as stuck. `ehcp doctor` waits 7 s, for the default
+    /// interval of 5 s.
     #[must_use]
     pub fn diagnose(&self, hub: Option<&HubRanges>, stuck_after: Duration) -> Vec<Finding> {
         self.find_problems(hub, stuck_after, None)

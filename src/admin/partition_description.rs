@@ -49,8 +49,9 @@ impl PartitionDescription {
     /// `None` if the partition has no live owner or is paused, if no event waits, or if the event hub was not read. A
     /// partition that is parked after a failure makes no progress, nor does a handler that takes long for one batch.
     ///
-    /// One look cannot tell since when events wait: they may have arrived just now, after a long time without any. A
-    /// second look at the same checkpoint can, after more than the interval of checkpoints.
+    /// One look cannot tell since when events wait: they may have arrived just now, after a long time without any, and
+    /// an operator may have just resumed the partition. A second look at the same checkpoint can, after more than the
+    /// interval of checkpoints and the time that the handler needs for one batch.
     #[must_use]
     pub fn time_without_progress(&self, now: OffsetDateTime) -> Option<Duration> {
         let waiting = self.lag.events.filter(|events| *events > 0)?;

@@ -96,7 +96,8 @@ async fn check_warns_of_events_that_wait() {
 async fn a_paused_partition_is_not_stuck() {
     let (fleet, program) = group().await;
     let stuck = async |code| {
-        let run = run_until(&program, &["doctor", "--stuck-after", "0s", "--only", "stuck-partition"], code).await;
+        let options = ["doctor", "--stuck-after", "0s", "--second-look", "100ms", "--only", "stuck-partition"];
+        let run = run_until(&program, &options, code).await;
         run.stdout.lines().next().unwrap_or_default().to_owned()
     };
     assert!(stuck(2).await.starts_with("warning stuck-partition in 0-1: 2 partitions"));

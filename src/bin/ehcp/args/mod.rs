@@ -22,7 +22,7 @@ pub use self::operating::{DeleteArgs, PauseArgs, ReleaseArgs, ResumeArgs};
 pub use self::setting::{
     CopyArgs, ExactCase, ExportArgs, FileFormat, ImportArgs, InitArgs, Permission, ResetArgs, Selection, TargetArgs,
 };
-pub use self::watching::{KedaArgs, ServeArgs, WatchArgs};
+pub use self::watching::{KedaArgs, SecondLook, ServeArgs, WatchArgs};
 use crate::text::quote_word;
 
 const STYLES: Styles = Styles::styled()
@@ -177,7 +177,8 @@ pub enum Command {
     /// Finds what is wrong with a group, and says what to do.
     #[command(after_help = "Examples:
   ehcp doctor
-  ehcp doctor --stuck-after 20m     for handlers that take minutes
+  ehcp doctor --second-look 40s                       for checkpoints every 30s
+  ehcp doctor --stuck-after 20m --second-look 10m     for handlers that take minutes
   ehcp doctor --write-probe --only storage --only hub
 
 Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Storage Blob Data Contributor to write.")]
@@ -281,8 +282,8 @@ pub struct CheckArgs {
     /// Critical if the sum of the lag is greater.
     #[arg(long, value_name = "EVENTS")]
     pub lag_crit: Option<u64>,
-    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer, also at a
-    /// second look 7 s later. Partitions that an operator paused do not count, parked ones do.
+    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer, also at the
+    /// second look. Partitions that an operator paused do not count, parked ones do.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub lag_age_warn: Option<Duration>,
     /// Critical in the same case.
@@ -291,10 +292,12 @@ pub struct CheckArgs {
     /// Critical if a partition has had no live owner for longer. At once without this option.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub unowned_for: Option<Duration>,
-    /// Critical if events wait and a checkpoint is older, also at a second look 7 s later. Partitions that an operator
-    /// paused do not count, parked ones do.
+    /// Critical if events wait and a checkpoint is older, also at the second look. Partitions that an operator paused do
+    /// not count, parked ones do.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub updated_within: Option<Duration>,
+    #[command(flatten)]
+    pub second_look: SecondLook,
 }
 
 #[derive(Debug, ClapArgs)]
@@ -302,10 +305,12 @@ pub struct DoctorArgs {
     /// Also writes and deletes a blob, to check the permission to write and what the account does with writes.
     #[arg(long)]
     pub write_probe: bool,
-    /// How long a checkpoint may stand still while events wait, also at a second look 7 s later. Handlers that take longer
-    /// for one batch need more.
+    /// How long a checkpoint may stand still while events wait, also at the second look. Handlers that take longer for one
+    /// batch need more.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION")]
     pub stuck_after: Duration,
+    #[command(flatten)]
+    pub second_look: SecondLook,
     /// Only this check; may be repeated.
     #[arg(long, value_name = "CHECK")]
     pub only: Vec<String>,

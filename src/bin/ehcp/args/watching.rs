@@ -19,6 +19,22 @@ pub struct LookIntervals {
     pub hub_interval: Duration,
 }
 
+/// When to look again at what seems to stand still. The default is longer than the default interval of checkpoints.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct SecondLook {
+    /// How long to wait before a second look at partitions that seem to stand still. A partition whose events arrived
+    /// just now after a quiet time, or that was resumed just now, counts if its next checkpoint takes longer: use more
+    /// than the interval of checkpoints and the time for one batch. With 0s, the first look counts.
+    #[arg(
+        id = "second_look",
+        long = "second-look",
+        value_parser = humantime::parse_duration,
+        default_value = "7s",
+        value_name = "DURATION"
+    )]
+    pub after: Duration,
+}
+
 #[derive(Debug, ClapArgs)]
 pub struct WatchArgs {
     #[command(flatten)]

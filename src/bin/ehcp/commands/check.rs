@@ -13,7 +13,7 @@ use crate::connection::GroupConnection;
 use crate::exit::{Failure, Result};
 use crate::output::print_text;
 use crate::text::{format_count, join_ranges, or_empty};
-use crate::watching::{GroupHistory, SECOND_LOOK, WaitingTime};
+use crate::watching::{GroupHistory, WaitingTime};
 
 const SCHEMA: &str = "ehcp.check/1";
 
@@ -67,6 +67,8 @@ struct CheckReport {
 struct Looks<'a> {
     group: &'a GroupDescription,
     earlier: Option<&'a GroupDescription>,
+    /// Why there is no second look, although one look was not enough.
+    failure: Option<&'a Failure>,
 }
 
 type Problem = (CheckState, String);
@@ -100,13 +102,15 @@ async fn examine(global: &Global, check: &CheckArgs) -> Result<CheckReport> {
     check_limits(check)?;
     let connection = GroupConnection::resolve(global)?;
     let group = connection.describe_group().await?;
-    let looks = Looks { group: &group, earlier: None };
-    if !looks.needs_another(check) {
-        return Ok(examine_group(&looks, check));
+    let first = Looks { group: &group, earlier: None, failure: None };
+    if !first.needs_another(check) {
+        return Ok(examine_group(&first, check));
     }
-    sleep(SECOND_LOOK).await;
-    let later = connection.describe_group().await?;
-    Ok(examine_group(&Looks { group: &later, earlier: Some(&group) }, check))
+    sleep(check.second_look.after).await;
+    Ok(match connection.describe_group().await {
+        Ok(later) => examine_group(&Looks { group: &later, earlier: Some(&group), failure: None }, check),
+        Err(failure) => examine_group(&Looks { failure: Some(&failure), ..first }, check),
+    })
 }
 
 /// Fails if a limit for a warning is above the one for a critical state.
@@ -128,6 +132,7 @@ fn examine_group(looks: &Looks<'_>, check: &CheckArgs) -> CheckReport {
         owner_problem(group, check),
         checkpoint_problem(looks, check),
         parked_problem(group),
+        looks.failure.map(|failure| (CheckState::Unknown, format!("the second look failed: {failure}"))),
     ]
     .into_iter()
     .flatten()
@@ -137,7 +142,7 @@ fn examine_group(looks: &Looks<'_>, check: &CheckArgs) -> CheckReport {
     let waiting = counted.filter_map(|partition| history.waiting_time(partition));
     CheckReport {
         schema: SCHEMA,
-        // An unknown lag hides no critical problem.
+        // What is unknown hides no critical problem.
         state: states
             .find(|state| problems.iter().any(|(of_problem, _)| of_problem == state))
             .unwrap_or(CheckState::Ok),
@@ -155,20 +160,24 @@ impl Looks<'_> {
     /// Returns whether a partition seems to stand still. Its events may have arrived just now, after a long time without
     /// any, so that one look cannot tell.
     fn needs_another(&self, check: &CheckArgs) -> bool {
+        if check.second_look.after.is_zero() {
+            return false;
+        }
         let limit = check.lag_age_warn.or(check.lag_age_crit);
-        limit.is_some_and(|limit| !self.list(|partition, at| stands_still(partition, at, limit)).is_empty())
+        limit.is_some_and(|limit| !self.list_halted(|partition, at| stands_still(partition, at, limit)).is_empty())
             || check.updated_within.is_some_and(|within| {
                 !self
-                    .list(|partition, at| partition.lag.events.is_some() && is_outdated(partition, at, within))
+                    .list_halted(|partition, at| partition.lag.events.is_some() && is_outdated(partition, at, within))
                     .is_empty()
             })
     }
 
-    /// Returns the partitions of which this holds at each look.
-    fn list(&self, holds: impl Fn(&PartitionDescription, OffsetDateTime) -> bool) -> String {
+    /// Returns the partitions of which this holds at each look. None if the second look failed: it may have changed.
+    fn list_halted(&self, holds: impl Fn(&PartitionDescription, OffsetDateTime) -> bool) -> String {
         list_partitions(self.group, |partition| {
             let before = self.earlier.map(|earlier| (earlier.partition(&partition.id), earlier.taken_at));
-            holds(partition, self.group.taken_at)
+            self.failure.is_none()
+                && holds(partition, self.group.taken_at)
                 && before.is_none_or(|(before, at)| before.is_some_and(|before| holds(before, at)))
         })
     }
@@ -196,7 +205,7 @@ fn lag_age_problem(looks: &Looks<'_>, history: &GroupHistory, check: &CheckArgs)
             waiting.is_some_and(|waiting| waiting.seconds > limit.as_secs_f64())
         };
         let late = list_partitions(looks.group, waits);
-        let still = looks.list(|partition, at| stands_still(partition, at, limit) && !waits(partition));
+        let still = looks.list_halted(|partition, at| stands_still(partition, at, limit) && !waits(partition));
         let shown = humantime::format_duration(limit);
         let texts = [
             (!late.is_empty()).then(|| format!("events wait for longer than {shown}: {late}")),
@@ -228,7 +237,7 @@ fn owner_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem>
 
 fn checkpoint_problem(looks: &Looks<'_>, check: &CheckArgs) -> Option<Problem> {
     let within = check.updated_within?;
-    let old = looks.list(|partition, at| is_outdated(partition, at, within));
+    let old = looks.list_halted(|partition, at| is_outdated(partition, at, within));
     // Without the event hub, no event may wait.
     let state = if looks.group.group.lag.events.is_none() { CheckState::Unknown } else { CheckState::Critical };
     (!old.is_empty()).then(|| (state, format!("no checkpoint within {}: {old}", humantime::format_duration(within))))
@@ -329,20 +338,21 @@ mod tests {
     }
 
     fn once(group: &GroupDescription, options: &str) -> (CheckState, String) {
-        let report = examine_group(&Looks { group, earlier: None }, &args(options));
+        let report = examine_group(&Looks { group, earlier: None, failure: None }, &args(options));
         (report.state, report.problems.join("; "))
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_needs_another_look() {
         let group = burst().await;
-        let first = Looks { group: &group, earlier: None };
+        let first = Looks { group: &group, earlier: None, failure: None };
         for (options, expected) in [
             ("--lag-age-crit 30m", true),
             ("--lag-age-warn 30m --lag-age-crit 2h", true),
             ("--updated-within 30m", true),
             ("--lag-age-crit 50m --updated-within 50m", false),
             ("--lag-warn 1", false),
+            ("--lag-age-crit 30m --updated-within 30m --second-look 0s", false),
         ] {
             assert_eq!(first.needs_another(&args(options)), expected, "{options}");
         }
@@ -356,7 +366,7 @@ mod tests {
             ("--updated-within 30m", "no checkpoint within 30m: 0"),
         ] {
             let state_after = |group: &GroupDescription, earlier: &GroupDescription| {
-                let report = examine_group(&Looks { group, earlier: Some(earlier) }, &args(options));
+                let report = examine_group(&Looks { group, earlier: Some(earlier), failure: None }, &args(options));
                 (report.state, report.problems.join("; "))
             };
             let same = later(&group, 7, |_| {});
@@ -366,6 +376,24 @@ mod tests {
             assert_eq!(state_after(&progressed, &group), (CheckState::Ok, String::new()));
             let without_events = later(&group, 0, |partition| partition.lag.events = Some(0));
             assert_eq!(state_after(&same, &without_events), (CheckState::Ok, String::new()), "they arrived in between");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_second_look_hides_no_other_problem() {
+        let failure = Failure::failed("no storage");
+        let group = burst().await;
+        for (options, expected, problems) in [
+            ("--lag-age-crit 30m", CheckState::Unknown, "the second look failed: no storage"),
+            (
+                "--updated-within 30m --lag-crit 9",
+                CheckState::Critical,
+                "lag 10 is more than 9; the second look failed: no storage",
+            ),
+        ] {
+            let looks = Looks { group: &group, earlier: None, failure: Some(&failure) };
+            let report = examine_group(&looks, &args(options));
+            assert_eq!((report.state, report.problems.join("; ").as_str()), (expected, problems), "{options}");
         }
     }
 
@@ -383,7 +411,7 @@ mod tests {
             assert!(problems.contains(problem), "{problems}");
         }
         assert_eq!(once(&parked, ""), (CheckState::Warning, "parked after a failure: 0".to_owned()));
-        let report = examine_group(&Looks { group: &parked, earlier: None }, &args(""));
+        let report = examine_group(&Looks { group: &parked, earlier: None, failure: None }, &args(""));
         assert!(format_nagios_line(&report, &args("")).ends_with(" paused=0 parked=1"));
     }
 
@@ -401,7 +429,7 @@ mod tests {
     async fn limits_are_shown_exactly() {
         let group = burst().await;
         let options = args("--lag-age-warn 500ms --lag-age-crit 150s");
-        let report = examine_group(&Looks { group: &group, earlier: None }, &options);
+        let report = examine_group(&Looks { group: &group, earlier: None, failure: None }, &options);
         let line = format_nagios_line(&report, &options);
         assert!(line.contains("longer than 2m 30s: 0") && line.contains(" lag_age=1s;0.5;150 "), "{line}");
     }

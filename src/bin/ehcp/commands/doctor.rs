@@ -12,7 +12,6 @@ use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, Tone, print_text, printable_text};
 use crate::progress::Progress;
 use crate::text::{format_count, join_ranges, or_empty};
-use crate::watching::SECOND_LOOK;
 
 const COLUMNS: &[Column] = &[
     Column::text("CHECK"),
@@ -84,7 +83,7 @@ pub async fn run(global: &Global, doctor: &DoctorArgs) -> Result<Exit> {
     }
     let hub = check_hub(&connection, &mut rows).await;
     if let Some(records) = &records {
-        let findings = diagnose(&connection, records, hub.as_ref(), doctor).await?;
+        let findings = diagnose(&connection, records, hub.as_ref(), doctor).await;
         rows.extend(finding_rows(&findings, hub.is_some()));
     }
     rows.retain(|row| is_wanted(row, &doctor.only));
@@ -193,17 +192,29 @@ async fn diagnose(
     records: &GroupRecords,
     hub: Option<&HubRanges>,
     doctor: &DoctorArgs,
-) -> Result<Vec<Finding>> {
+) -> Vec<Finding> {
     let findings = records.diagnose(hub, doctor.stuck_after);
     let stuck = findings.iter().any(|finding| finding.check == Check::StuckPartition);
-    if !stuck || !(doctor.only.is_empty() || doctor.only.iter().any(|name| name == Check::StuckPartition.as_str())) {
-        return Ok(findings);
+    let is_wanted = doctor.only.is_empty() || doctor.only.iter().any(|name| name == Check::StuckPartition.as_str());
+    if !stuck || !is_wanted || doctor.second_look.after.is_zero() {
+        return findings;
     }
     let _progress = Progress::spinner("looking again at partitions that seem to be stuck");
-    sleep(SECOND_LOOK).await;
-    let later = connection.connect_reader().await?.read().await?;
-    let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
-    Ok(later.diagnose_again(&records.describe(hub), Some(&ranges), doctor.stuck_after))
+    sleep(doctor.second_look.after).await;
+    let second = async {
+        let later = connection.connect_reader().await?.read().await?;
+        let ranges = connection.read_ranges(&connection.require_hub().await?).await?;
+        Ok::<_, Failure>(later.diagnose_again(&records.describe(hub), Some(&ranges), doctor.stuck_after))
+    };
+    second.await.unwrap_or_else(|failure| with_one_look(findings, &failure))
+}
+
+/// Returns the findings of the first look, and says where a second one was to decide.
+fn with_one_look(mut findings: Vec<Finding>, failure: &Failure) -> Vec<Finding> {
+    for stuck in findings.iter_mut().filter(|finding| finding.check == Check::StuckPartition) {
+        stuck.detail = format!("{}, at one look: the second one failed: {failure}", stuck.detail);
+    }
+    findings
 }
 
 /// Returns whether a check compares the records with the event hub.
@@ -289,8 +300,24 @@ fn show_table(global: &Global, rows: &[CheckRow]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::time::Duration;
+
+    use tokio::time::advance;
 
     use super::*;
+    use crate::watching::tests::{Group, ranges};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_second_look_keeps_the_findings() {
+        let group = Group::new().await;
+        group.owned("a", 9).await;
+        advance(Duration::from_secs(10)).await;
+        let findings = group.operator.read().await.unwrap().diagnose(Some(&ranges(19)), Duration::ZERO);
+        assert_eq!(findings[0].check, Check::StuckPartition);
+        let kept = with_one_look(findings.clone(), &Failure::failed("no storage"));
+        assert_eq!(kept[0].detail, findings[0].detail.clone() + ", at one look: the second one failed: no storage");
+        assert_eq!(kept.len(), findings.len());
+    }
 
     #[test]
     fn the_page_has_a_criterion_for_every_check() {

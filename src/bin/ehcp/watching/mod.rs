@@ -21,10 +21,6 @@ pub use self::partition::{Rates, Slot, WaitingTime};
 use crate::connection::GroupConnection;
 use crate::exit::Result;
 
-/// How long after a look a second one shows whether a partition makes progress: longer than the default interval of
-/// checkpoints, 5 s, and shorter than the 10 s after which some monitoring systems end a plugin.
-pub const SECOND_LOOK: Duration = Duration::from_secs(7);
-
 /// A group that is looked at. It reads, and writes nothing.
 pub struct Watcher {
     reader: Reader,

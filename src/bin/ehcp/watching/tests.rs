@@ -52,11 +52,14 @@ impl Group {
 
     /// Looks at the group, whose partition 0 has events from 0 to this one.
     pub async fn look(&self, last: i64) -> GroupDescription {
-        let last = Position::new(last, last.to_string());
-        let properties = PartitionProperties::new(0, Some(last), false);
-        let ranges: HubRanges = [(zero(), properties)].into_iter().collect();
-        self.operator.read().await.unwrap().describe(Some(&ranges))
+        self.operator.read().await.unwrap().describe(Some(&ranges(last)))
     }
+}
+
+/// Returns the range of partition 0, with events from 0 to this one.
+pub fn ranges(last: i64) -> HubRanges {
+    let last = Position::new(last, last.to_string());
+    [(zero(), PartitionProperties::new(0, Some(last), false))].into_iter().collect()
 }
 
 /// Returns a look at partition 0, owned by `a` with checkpoint 9 and last event 19.
