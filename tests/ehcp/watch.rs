@@ -23,6 +23,7 @@ async fn each_look_is_a_line() {
         assert_eq!(look["schema"], "ehcp.watch/1");
         assert_eq!(look["group"]["lag"]["events"], 40);
         assert_eq!((&look["partitions"][1]["id"], &look["changes"]), (&json!("1"), &json!([])));
+        assert_eq!(look["behind"]["1"]["is_exact"], false, "{look}");
         assert_eq!((&look["hub_failure"], &look["history"]), (&Value::Null, &Value::Null));
     }
     assert_eq!(looks[0]["rates"]["0"]["processed"], Value::Null, "one look has no rate");

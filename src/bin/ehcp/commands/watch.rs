@@ -13,7 +13,7 @@ use crate::args::{Format, Global, WatchArgs};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{json_text, print_note, print_to_reader};
-use crate::watching::{DescribedGroup, GroupChange, GroupHistory, GroupSnapshot, Look, Rates, Watcher};
+use crate::watching::{DescribedGroup, GroupChange, GroupHistory, GroupSnapshot, Look, Rates, WaitingTime, Watcher};
 
 /// One look as a line of `ehcp.watch/1`. Lines have no history: their reader has seen it.
 #[derive(Serialize)]
@@ -22,6 +22,8 @@ struct WatchLine<'a> {
     #[serde(flatten)]
     group: DescribedGroup<'a>,
     rates: BTreeMap<&'a PartitionId, Rates>,
+    /// How long the event after each checkpoint has waited.
+    behind: BTreeMap<&'a PartitionId, WaitingTime>,
     /// Those since the line before.
     changes: &'a [GroupChange],
     /// Why the event hub could not be read.
@@ -66,11 +68,12 @@ async fn print_looks(connection: GroupConnection, watch: &WatchArgs) -> Result<E
 
 fn format_look(history: &mut GroupHistory, look: Look) -> Result<String> {
     let changes = history.add_look(look.group, look.is_hub_read);
-    let Some(GroupSnapshot { schema, group, rates, .. }) = history.snapshot() else { return Ok(String::new()) };
+    let Some(GroupSnapshot { schema, group, rates, behind, .. }) = history.snapshot() else { return Ok(String::new()) };
     json_text(serde_json::to_string(&WatchLine {
         schema,
         group,
         rates,
+        behind,
         changes: &changes,
         hub_failure: look.hub_failure.as_deref(),
     }))
