@@ -167,7 +167,7 @@ impl Looks<'_> {
         limit.is_some_and(|limit| !self.list_halted(|partition, at| stands_still(partition, at, limit)).is_empty())
             || check.updated_within.is_some_and(|within| {
                 !self
-                    .list_halted(|partition, at| partition.lag.events.is_some() && is_outdated(partition, at, within))
+                    .list_halted(|partition, at| has_known_lag(partition) && is_outdated(partition, at, within))
                     .is_empty()
             })
     }
@@ -238,9 +238,14 @@ fn owner_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem>
 fn checkpoint_problem(looks: &Looks<'_>, check: &CheckArgs) -> Option<Problem> {
     let within = check.updated_within?;
     let old = looks.list_halted(|partition, at| is_outdated(partition, at, within));
-    // Without the event hub, no event may wait.
-    let state = if looks.group.group.lag.events.is_none() { CheckState::Unknown } else { CheckState::Critical };
+    let known = looks.list_halted(|partition, at| has_known_lag(partition) && is_outdated(partition, at, within));
+    // Where the lag is unknown, perhaps no event waits.
+    let state = if known.is_empty() { CheckState::Unknown } else { CheckState::Critical };
     (!old.is_empty()).then(|| (state, format!("no checkpoint within {}: {old}", humantime::format_duration(within))))
+}
+
+fn has_known_lag(partition: &PartitionDescription) -> bool {
+    partition.lag.events.is_some()
 }
 
 /// Returns whether events may wait, and the checkpoint is older than this.
@@ -395,6 +400,19 @@ mod tests {
             let report = examine_group(&looks, &args(options));
             assert_eq!((report.state, report.problems.join("; ").as_str()), (expected, problems), "{options}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_lag_hides_no_old_checkpoint() {
+        let mut group = burst().await;
+        let mut unknown = group.partitions[0].clone();
+        (unknown.id, unknown.lag.events) = (1.into(), None);
+        group.partitions.push(unknown);
+        group.group.lag.events = None;
+        let old = |partitions| format!("no checkpoint within 30m: {partitions}");
+        assert_eq!(once(&group, "--updated-within 30m"), (CheckState::Critical, old("0-1")));
+        group.partitions.remove(0);
+        assert_eq!(once(&group, "--updated-within 30m"), (CheckState::Unknown, old("1")));
     }
 
     #[tokio::test(start_paused = true)]
