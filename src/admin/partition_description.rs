@@ -86,7 +86,8 @@ pub struct CheckpointDescription {
     pub paused: Option<Pause>,
     /// Whether the application keeps its own position, which takes precedence: a reset of the checkpoint has no effect.
     pub own_position: bool,
-    /// The owner that wrote it, if it is of this crate.
+    /// The last owner that adopted or wrote it, if it is of this crate. An owner that starts from a checkpoint adopts it,
+    /// so the position may have been written by an earlier one.
     pub owner: Option<OwnerId>,
     /// When its position was written, by the server's clock. An owner that starts from it, or a pause, changes the blob
     /// but not this time. For other SDKs, whose records have no time, the time of the blob.

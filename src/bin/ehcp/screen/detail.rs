@@ -65,10 +65,12 @@ fn checkpoint_lines(checkpoint: Option<&CheckpointDescription>, now: OffsetDateT
     let offset = position.offset.as_deref().unwrap_or("none");
     let initial = if checkpoint.initial { ", before any event was processed" } else { "" };
     let kept = if checkpoint.own_position { ", but the application keeps its own position" } else { "" };
-    let by = checkpoint.owner.as_ref().map(|owner| format!(" by {owner}")).unwrap_or_default();
+    // The owner may have adopted the checkpoint after its position was written.
+    let owner = checkpoint.owner.as_ref().map_or("-", OwnerId::as_str);
     vec![
         field_line("checkpoint", format!("{number}, offset {offset}{initial}{kept}")),
-        field_line("written", format!("{} ago{by}, at {}", format_ago(now, *updated), format_time(*updated))),
+        field_line("written", format!("{} ago, at {}", format_ago(now, *updated), format_time(*updated))),
+        field_line("last owner", owner),
         field_line("ETag", checkpoint.etag.as_str()),
     ]
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::admin::{OwnershipState, PartitionDescription};
+use eventhubs_checkpoint::admin::{CheckpointDescription, OwnershipState, PartitionDescription};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 
@@ -46,7 +46,7 @@ pub struct RecordedCheckpoint {
     pub updated: OffsetDateTime,
     pub sequence_number: Option<i64>,
     pub offset: Option<String>,
-    /// The owner that wrote it, if it is of this crate.
+    /// The owner that had written or adopted it when it was first seen, if it is of this crate.
     pub owner: Option<OwnerId>,
 }
 
@@ -221,16 +221,22 @@ impl PartitionHistory {
     }
 
     fn add_checkpoint(&mut self, partition: &PartitionDescription) {
-        let Some(checkpoint) = &partition.checkpoint else { return };
-        let recorded = RecordedCheckpoint {
-            updated: checkpoint.updated,
-            sequence_number: checkpoint.position.sequence_number,
-            offset: checkpoint.position.offset.clone(),
-            owner: checkpoint.owner.clone(),
-        };
-        if self.recorded.back() != Some(&recorded) {
-            self.recorded.push_back(recorded);
+        let Some(CheckpointDescription { updated, position, owner, .. }) = &partition.checkpoint else { return };
+        // An adoption replaces the owner only.
+        let is_recorded = self.recorded.back().is_some_and(|last| {
+            last.updated == *updated
+                && last.sequence_number == position.sequence_number
+                && last.offset == position.offset
+        });
+        if is_recorded {
+            return;
         }
+        self.recorded.push_back(RecordedCheckpoint {
+            updated: *updated,
+            sequence_number: position.sequence_number,
+            offset: position.offset.clone(),
+            owner: owner.clone(),
+        });
         if self.recorded.len() > MAX_CHECKPOINTS {
             self.recorded.pop_front();
         }

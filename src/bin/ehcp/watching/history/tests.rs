@@ -42,6 +42,16 @@ impl Looks {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_adoption_is_no_new_checkpoint() {
+    let mut watched = Looks::new().await;
+    watched.look(2, |partition| partition.checkpoint.as_mut().unwrap().owner = Some(owner("b")));
+    let seen: Vec<_> = watched.history.checkpoints(&zero()).map(|seen| seen.owner.clone()).collect();
+    assert_eq!(seen, [Some(owner("a"))]);
+    watched.look(2, |partition| advance(partition, 12, 19));
+    assert_eq!(watched.history.checkpoints(&zero()).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn rates_need_two_looks() {
     let mut watched = Looks::new().await;
     assert_eq!(watched.rates(), Rates::default());
