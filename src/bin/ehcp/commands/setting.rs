@@ -132,7 +132,8 @@ fn check_own_positions(plan: &Plan, permission: &Permission) -> Result<()> {
     Err(Failure::refused(format!(
         "the application keeps its own position of partition {kept}, and starts there whatever the checkpoint says: change \
          that position, and release the partition; `reset`, `import` and `copy` have --own-positions for an application \
-         that stops keeping positions"
+         that stops keeping positions; to process events again with `OnEarlierStart::Fail`, change the position and \
+         reset with --own-positions"
     )))
 }
 
