@@ -113,7 +113,7 @@ impl Plan {
             let survey = Arc::clone(&survey);
             let partition = &change.partition;
             Some(async move {
-                // Its owner is left alone.
+                // Its owner keeps the partition.
                 if change.own_position && !options.allow_own_positions {
                     return (partition, ResetOutcome::NotDone(NotDone::OwnPosition));
                 }

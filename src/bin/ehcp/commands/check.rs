@@ -53,7 +53,7 @@ struct CheckReport {
     state: CheckState,
     problems: Vec<String>,
     lag: Option<u64>,
-    /// How long the event has waited that has waited longest, without those of partitions that an operator paused.
+    /// The longest time that an event has waited, except in partitions that an operator paused.
     lag_age: Option<WaitingTime>,
     owners: usize,
     unowned: usize,

@@ -287,7 +287,8 @@ fn estimate_time(before: &LastEvent, end: &LastEvent, event: i64) -> OffsetDateT
     before.read + (end.enqueued - before.read) * part
 }
 
-/// Returns the number of the last processed event. The number of a former event hub is none of this one.
+/// Returns the number of the last processed event. `None` if the checkpoint was written before the event hub was
+/// recreated: its number then stands for another event.
 fn checkpoint_number(partition: &PartitionDescription) -> Option<i64> {
     partition.checkpoint.as_ref().filter(|checkpoint| !checkpoint.of_former_hub)?.position.sequence_number
 }
