@@ -270,7 +270,6 @@ impl Describer<'_> {
         let properties = self.hub.and_then(|hub| hub.of(id));
         let valid = checkpoint.filter(|checkpoint| !self.is_of_former_hub(checkpoint));
         let record = self.view.record_of(id);
-        let released = record.filter(|seen| seen.record.owner.is_none());
         PartitionDescription {
             id: id.clone(),
             checkpoint: checkpoint.map(|checkpoint| self.describe_checkpoint(checkpoint)),
@@ -278,7 +277,9 @@ impl Describer<'_> {
             lag: lag_of(valid.map(|checkpoint| &checkpoint.record), properties),
             state: ownership_state(entry),
             owner: record.and_then(|seen| self.describe_owner(seen)),
-            released_at: released.map(|seen| self.records.taken_at - self.time_since_renewal(seen)),
+            released_at: record
+                .filter(|seen| seen.record.owner.is_none())
+                .map(|seen| self.records.taken_at - self.time_since_renewal(seen)),
         }
     }
 
