@@ -189,6 +189,11 @@ impl CheckpointRecord {
         Some(Position { sequence_number: self.sequence_number?, offset: self.offset.clone()? })
     }
 
+    /// Returns whether it covers events after this one. An initial checkpoint covers none.
+    pub(crate) fn covers_after(&self, sequence_number: i64) -> bool {
+        !self.initial && self.sequence_number > Some(sequence_number)
+    }
+
     /// Returns whether the record contains a position.
     #[must_use]
     pub fn has_position(&self) -> bool {

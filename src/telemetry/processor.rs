@@ -10,7 +10,7 @@ use super::Telemetry;
 use super::failures::{Causes, warn_retry};
 use super::spans::PROCESSOR;
 use crate::error::Error;
-use crate::model::{Incarnation, PartitionId, Pause, Position};
+use crate::model::{CheckpointRecord, Incarnation, PartitionId, Pause, Position};
 
 /// Logs the same event at one of two levels. A level is part of the static metadata of an event.
 macro_rules! either {
@@ -94,12 +94,12 @@ pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fm
 
 /// At `warn` if the position is before the checkpoint: events are processed again, for example because each instance has
 /// its own database. After a crash, the position of the application is usually after the checkpoint.
-pub(crate) fn start_chosen(partition: &PartitionId, checkpoint: Option<i64>, chosen: &Position, is_earlier: bool) {
+pub(crate) fn start_chosen(partition: &PartitionId, chosen: &Position, checkpoint: &CheckpointRecord) {
     either!(
-        is_earlier, warn, info,
+        checkpoint.covers_after(chosen.sequence_number), warn, info,
         target: PROCESSOR,
         partition_id = %partition,
-        checkpoint,
+        checkpoint = checkpoint.sequence_number,
         sequence_number = chosen.sequence_number,
         "handler chose a start position other than the checkpoint"
     );

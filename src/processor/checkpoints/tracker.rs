@@ -93,8 +93,7 @@ impl Tracker {
     pub(crate) fn pass_over(&mut self, number: i64, offset: &str) {
         let in_batch = self.undecided.iter().copied().take_while(|undecided| *undecided < number).last();
         let open = self.open.range(..number).next_back().map(|(open, _)| *open);
-        let accepted = self.last_accepted.map(|last| last.min(number.saturating_sub(1)));
-        let after = in_batch.max(open).max(accepted);
+        let after = in_batch.max(open).max(self.last_accepted.map(|last| last.min(number.saturating_sub(1))));
         self.passed.push(PassedEvent { number, offset: offset.to_owned(), after });
     }
 

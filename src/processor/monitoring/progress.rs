@@ -198,8 +198,7 @@ impl PartitionProgress {
 
     /// Records that the handler gets an empty batch. A partition that is full remains so.
     pub(crate) fn record_empty_batch(&self) {
-        let is_full = self.lock_state().phase == PartitionPhase::Full;
-        if !is_full {
+        if self.lock_state().phase != PartitionPhase::Full {
             self.enter_phase(PartitionPhase::Handling);
         }
     }
@@ -296,8 +295,7 @@ impl PartitionProgress {
     pub(crate) fn record_start(&self, checkpoints: CheckpointRequester, elsewhere: bool) {
         self.change_state(|state| {
             state.undelivered = None;
-            let was_cut_off = std::mem::take(&mut state.end.aborted);
-            if std::mem::take(&mut state.end.uncheckpointed) || was_cut_off {
+            if std::mem::take(&mut state.end.aborted) | std::mem::take(&mut state.end.uncheckpointed) {
                 state.end.failed.get_or_insert(HandlerFailure { last: None });
             }
             if elsewhere {

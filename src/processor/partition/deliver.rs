@@ -125,7 +125,6 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             }
             let limits = self.batch_limits(checkpoints.in_flight());
             let mut lag_checks = self.control.properties.subscribe();
-            let is_idle = receiver.gathered.events.is_empty();
             tokio::select! {
                 biased;
                 () = self.control.wait_for_pause(true) => {
@@ -152,7 +151,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                         Err(error) => receiver.fail_after_gathered(error),
                     }
                 }
-                () = idle_clock.wait_until_due(), if is_idle => return Ok(Some(Vec::new())),
+                () = idle_clock.wait_until_due(), if receiver.gathered.events.is_empty() => return Ok(Some(Vec::new())),
             }
         }
     }

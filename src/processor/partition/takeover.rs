@@ -174,17 +174,15 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             return self.start_elsewhere(adoption, chosen, facts, properties, InvalidReason::Rejected).await;
         };
         self.check_earlier_start(adoption.record(), &position)?;
-        let recorded = adoption.record().sequence_number;
-        if recorded != Some(position.sequence_number) {
-            let is_earlier = is_before(&position, adoption.record());
-            telemetry::start_chosen(&self.control.partition, recorded, &position, is_earlier);
+        if adoption.record().sequence_number != Some(position.sequence_number) {
+            telemetry::start_chosen(&self.control.partition, &position, adoption.record());
         }
         self.start_at(adoption, position).await
     }
 
     /// Refuses a start of the application before the checkpoint if the policy says so, and counts it otherwise.
     fn check_earlier_start(&self, record: &CheckpointRecord, position: &Position) -> Result<(), StepOutcome> {
-        if !is_before(position, record) {
+        if !record.covers_after(position.sequence_number) {
             return Ok(());
         }
         if self.shared.config.on_earlier_start == OnEarlierStart::Fail {
@@ -317,9 +315,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let invalid = InvalidCheckpoint { partition: self.control.partition.clone(), checkpoint, properties, reason };
         let from = choose_start(&self.shared.config.on_invalid_checkpoint, &invalid)?;
         let position = self.position_of(&from, &invalid.properties).await?;
-        let recorded = adoption.record().sequence_number;
         // An old position of the application may have expired. A position in another event hub cannot be compared.
-        if reason != InvalidReason::Recreated && invalid.checkpoint.sequence_number < recorded {
+        if reason != InvalidReason::Recreated && invalid.checkpoint.sequence_number < adoption.record().sequence_number
+        {
             self.check_earlier_start(adoption.record(), &position)?;
         }
         telemetry::invalid_checkpoint(&invalid.partition, &invalid, &from, reason == InvalidReason::Expired);
@@ -337,11 +335,6 @@ fn start_after_record(adoption: Adoption, otherwise: &StartPosition) -> SessionS
         elsewhere: None,
         unvalidated: Unvalidated::default(),
     }
-}
-
-/// Returns whether events that the checkpoint covers are after this position. A pinned start covers none.
-fn is_before(position: &Position, record: &CheckpointRecord) -> bool {
-    !record.initial && record.sequence_number > Some(position.sequence_number)
 }
 
 fn earlier_start_error(record: &CheckpointRecord, position: &Position) -> Error {
