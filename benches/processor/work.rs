@@ -72,7 +72,9 @@ pub(crate) async fn measure(work: Work, events: u32, hubs: &[Address]) -> Result
         Work::AmqpCheckpoint => amqp::ours(events, hub()?).await,
         Work::Each(each) => memory::each(events, each).await,
         Work::AmqpEach => amqp::each(events, hub()?).await,
-        Work::AmqpGood | Work::AmqpPoison => poison::process(events, work == Work::AmqpPoison, hub()?, nth(1)?).await,
+        Work::AmqpGood | Work::AmqpPoison => {
+            Box::pin(poison::process(events, work == Work::AmqpPoison, hub()?, nth(1)?)).await
+        }
     }
 }
 
