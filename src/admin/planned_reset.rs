@@ -21,6 +21,9 @@ use crate::store::InitOutcome;
 /// How many partitions are searched for an event at the same time.
 const CONCURRENT_SEARCHES: usize = 16;
 
+/// How many times a partition is searched if its link or its connection breaks meanwhile.
+const MAX_SEARCHES: u32 = 3;
+
 /// How many times a partition is reset if another owner claims it in the meantime, as processors of other SDKs do.
 const MAX_RESETS: u32 = 3;
 
@@ -175,7 +178,13 @@ async fn plan_partition(
     let Some(properties) = hub.of(&partition.id) else {
         return Ok(plan_refusal(partition, NO_SUCH_PARTITION.to_owned()));
     };
-    let position = resolve_start(source, &partition.id, &start, properties, NO_EPOCH).await?;
+    let mut searches_left = MAX_SEARCHES;
+    let position = loop {
+        match resolve_start(source, &partition.id, &start, properties, NO_EPOCH).await {
+            Err(error) if error.kind() == ErrorKind::EventSource && searches_left > 1 => searches_left -= 1,
+            found => break found?,
+        }
+    };
     let effect = effect_of_search(&start, &position, effect);
     Ok(plan_reset(partition, format.to_recordable(position), effect))
 }

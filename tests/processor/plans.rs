@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{
@@ -17,11 +18,23 @@ use crate::support::operator::{
     EXPIRY, advance, after, at, check_returned, claimed, done, executed, operator, operator_with_seed, planned,
     processed, publish, refused, stopped, times, with_owner, with_ten_checkpointed, without_owner, write_checkpoint,
 };
+use crate::support::sources::{ScriptedSource, SourceFaults};
 use crate::support::{SECOND, checkpoint_of, checkpoints, remove_record, write_record};
 use crate::world::{World, random_faults};
 
 mod contents {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_that_breaks_is_opened_again() {
+        for (broken, is_planned) in [(2, true), (3, false)] {
+            let world = World::new(1);
+            world.hub.publish_many(0, 10, "x");
+            let faults = SourceFaults { broken_links: Arc::new(broken.into()), ..SourceFaults::default() };
+            let plan = operator(&world).await.plan(&ScriptedSource::new(&world.hub, faults), &after(4)).await;
+            assert_eq!(plan.is_ok(), is_planned, "{plan:?}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_live_group_moves_exactly_there() {

@@ -44,6 +44,8 @@ pub struct SourceFaults {
     pub always_starts_at: Option<StartPosition>,
     /// The hub lacks this event, without reporting it.
     pub lacks: Option<i64>,
+    /// Number of the next links that break before they deliver anything.
+    pub broken_links: Arc<AtomicUsize>,
     /// Number of the next links that deliver nothing.
     pub mute_links: Arc<AtomicUsize>,
     /// Number of the next links that end at once at an event that cannot be decoded, and the number that they report.
@@ -141,6 +143,10 @@ impl EventSource for ScriptedSource {
             || self.faults.numbers_refused && matches!(from, StartPosition::AfterSequenceNumber(_));
         if is_refused {
             return Err(requested_error(ErrorKind::InvalidPosition));
+        }
+        if count_down(&self.faults.broken_links).is_some() {
+            let error = requested_error(ErrorKind::EventSource);
+            return Ok(EventReceiver::new(move |_| stream::iter([Err(error)])));
         }
         if count_down(&self.faults.mute_links).is_some() {
             return Ok(EventReceiver::spawn(1, |sender| async move { sender.closed().await }));
