@@ -95,6 +95,7 @@ pub async fn a_never_owned_partition_is_created(bench: Bench) {
     let (a, operator) = (bench.owner("a").await, bench.operator("o", quick_retries).await);
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
+        "list checkpoint/",
         "list ownership/",
         "list heartbeat/",
         "create ownership/0",
@@ -125,6 +126,7 @@ pub async fn a_live_owner_is_displaced_and_gets_it_back(bench: Bench) {
     let operator = bench.operator("o", quick_retries).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
     let requests = [
+        "list checkpoint/",
         "list ownership/",
         "list heartbeat/",
         "match ownership/0",
@@ -197,7 +199,7 @@ pub async fn an_owner_with_a_heartbeat_is_not_declared_dead(bench: Bench) {
 pub async fn an_expired_heartbeat_is_declared_dead_first(bench: Bench) {
     let (_a, _, operator) = by_heartbeat(&bench, EXPIRY + 2).await;
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "done");
-    assert_eq!(operator.requests()[2..4], ["match heartbeat/a", "match ownership/0"]);
+    assert_eq!(operator.requests()[3..5], ["match heartbeat/a", "match ownership/0"]);
     assert_eq!(&bench.read(&format!("{LOWER}heartbeat/a")).await["ehcdeclareddeadby"], operator.store.id().as_str());
     assert_eq!(record_of(&bench, 0).await, returned(&operator, None));
 }
@@ -262,7 +264,7 @@ pub async fn another_live_operator_means_busy(bench: Bench) {
     bench.put(&ownership(0), &operated("operator-1")).await;
     operator.wire().age("ownership/0", EXPIRY + 1);
     assert_eq!(reset(&operator, 0, NEW).await.describe(), "busy: operator-1");
-    assert_eq!(operator.requests(), ["list ownership/", "list heartbeat/"]);
+    assert_eq!(operator.requests(), ["list checkpoint/", "list ownership/", "list heartbeat/"]);
 }
 
 pub async fn after_a_dead_operator_inherits_its_owner(bench: Bench) {
@@ -294,7 +296,7 @@ pub async fn with_a_foreign_owner_is_rejected(bench: Bench) {
     operator.wire().age("ownership/1", 3 * EXPIRY + 1);
     for partition in [0, 1, 2] {
         assert_eq!(reset(&operator, partition, NEW).await.describe(), "foreign: python");
-        assert_eq!(operator.requests(), ["list ownership/", "list heartbeat/"]);
+        assert_eq!(operator.requests(), ["list checkpoint/", "list ownership/", "list heartbeat/"]);
     }
 }
 
