@@ -9,8 +9,8 @@
 //!
 //! To profile one measurement, run it under a profiler with the binary that `cargo bench --bench processor --no-run`
 //! names: `perf record processor-... measure CORE memory-checkpoint EVENTS`. For AMQP first start the hub with
-//! `processor-... hub CORE EVENTS`, and append the two lines that it prints. Dead letters need a second hub, whose lines
-//! follow.
+//! `processor-... hub CORE EVENTS`, and append the two lines that it prints. Dead letters need a second hub, whose
+//! lines follow.
 
 mod amqp;
 #[path = "../common/cores.rs"]

@@ -99,30 +99,20 @@ impl Operator {
                 "partition {twice} has two new positions: pass one position per partition"
             )));
         }
-        let checkpoints = &self.store.list_checkpoints().await?.records;
-        let listing = &OwnerRecords::read(&self.store).await?;
-        let resets = resets.into_iter().map(|(partition, position)| async move {
-            let order = ResetOrder::unconditional(CheckpointChange::Position(position));
-            let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
-            let outcome = match checkpoint.and_then(|found| order.change.refusal_over(&found.record, options)) {
-                Some(reason) => ResetOutcome::NotDone(reason),
-                None => self.reset_one(listing, &partition, &order, options).await,
-            };
-            (partition, outcome)
-        });
-        Ok(join_all(resets).await)
+        let changes = resets.into_iter().map(|(partition, position)| (partition, CheckpointChange::Position(position)));
+        self.change_checkpoints(changes.collect(), options, |_, _| None).await
     }
 
-    /// Pauses these partitions: their events are not delivered until the partitions are [resumed](Self::resume), or until
-    /// a given time. The owners keep the leases and wait, also after a restart or a move to another instance.
+    /// Pauses these partitions: their events are not delivered until the partitions are [resumed](Self::resume), or
+    /// until a given time. The owners keep the leases and wait, also after a restart or a move to another instance.
     ///
     /// The mark is stored in the checkpoint, in the same way and under the same conditions as the position of a
     /// [reset](Self::reset): the operator takes the partition over, writes the mark, and returns the partition. Events
     /// that the owner processes until it detects the loss are processed again after the pause. The position stays.
     ///
-    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs read on, and their
-    /// next checkpoint removes the mark; the official `EventProcessor` of Rust reads on with the checkpoint store of this
-    /// crate, too.
+    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs read on, and
+    /// their next checkpoint removes the mark; the official `EventProcessor` of Rust reads on with the checkpoint store
+    /// of this crate, too.
     ///
     /// # Errors
     ///
@@ -141,12 +131,10 @@ impl Operator {
             return Err(Error::new(ErrorKind::InvalidArgument, "the end of the pause is in the past"));
         }
         let pause = Pause::new(now.replace_nanosecond(0).unwrap_or(now), until, reason);
-        self.change_pauses(partitions, Some(pause), options, |partition, record| match record {
-            Some(record) if record.paused.as_ref().is_some_and(|pause| pause.parked) => {
-                Some(ResetOutcome::NotDone(NotDone::Parked))
-            }
-            Some(record) if record.has_position() => None,
-            _ => Some(ResetOutcome::NotDone(NotDone::Failed(no_checkpoint(partition)))),
+        let pauses = partitions.into_iter().map(|partition| (partition, CheckpointChange::Pause(Some(pause.clone()))));
+        self.change_checkpoints(pauses.collect(), options, |partition, record| {
+            let has_position = record.is_some_and(CheckpointRecord::has_position);
+            (!has_position).then(|| ResetOutcome::NotDone(NotDone::Failed(no_checkpoint(partition))))
         })
         .await
     }
@@ -164,32 +152,34 @@ impl Operator {
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
         let now = self.store.server_time();
-        self.change_pauses(partitions, None, options, |_, record| {
+        let ends = partitions.into_iter().map(|partition| (partition, CheckpointChange::Pause(None)));
+        self.change_checkpoints(ends.collect(), options, |_, record| {
             let pause = record.and_then(|record| record.paused.as_ref());
             pause.is_none_or(|pause| pause.has_ended(now)).then_some(ResetOutcome::Done)
         })
         .await
     }
 
-    /// Writes or removes the pause of each partition, unless its checkpoint already decides the outcome: then its owner
-    /// is left alone.
-    async fn change_pauses(
+    /// Changes the checkpoint of each partition, unless the checkpoint already decides the outcome, by `decide` or because
+    /// the change is refused. Then its owner is left alone.
+    async fn change_checkpoints(
         &self,
-        partitions: Vec<PartitionId>,
-        pause: Option<Pause>,
+        changes: Vec<(PartitionId, CheckpointChange)>,
         options: &ResetOptions,
         decide: impl Fn(&PartitionId, Option<&CheckpointRecord>) -> Option<ResetOutcome>,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
         let checkpoints = self.store.list_checkpoints().await?.records;
         let listing = &OwnerRecords::read(&self.store).await?;
-        let order = &ResetOrder::unconditional(CheckpointChange::Pause(pause));
-        Ok(join_all(partitions.into_iter().map(|partition| {
-            let checkpoint = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
-            let decided = decide(&partition, checkpoint.map(|checkpoint| &checkpoint.record));
+        Ok(join_all(changes.into_iter().map(|(partition, change)| {
+            let found = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
+            let record = found.map(|checkpoint| &checkpoint.record);
+            let refused = record.and_then(|record| change.refusal_over(record, options));
+            let decided = refused.map(ResetOutcome::NotDone).or_else(|| decide(&partition, record));
+            let order = ResetOrder::unconditional(change);
             async move {
                 match decided {
                     Some(outcome) => (partition, outcome),
-                    None => (partition.clone(), self.reset_one(listing, &partition, order, options).await),
+                    None => (partition.clone(), self.reset_one(listing, &partition, &order, options).await),
                 }
             }
         }))

@@ -30,7 +30,8 @@ pub struct PartitionDescription {
     pub state: OwnershipState,
     /// The owner in its record, alive or not. `None` if the partition was released, or never owned.
     pub owner: Option<OwnerDescription>,
-    /// When the last owner released the partition, by the server's clock. `None` unless it is [released](OwnershipState::Released).
+    /// When the last owner released the partition, by the server's clock. `None` unless it is
+    /// [released](OwnershipState::Released).
     #[serde(with = "time::serde::rfc3339::option")]
     pub released_at: Option<OffsetDateTime>,
 }
@@ -43,8 +44,8 @@ impl PartitionDescription {
     }
 
     /// Returns for how long the owner has made no progress although events wait: since its checkpoint was written,
-    /// since a pause ended by itself and, if one event waits, since that event was enqueued. Without a checkpoint, since
-    /// its claim. `now` is by the server's clock.
+    /// since a pause ended by itself and, if one event waits, since that event was enqueued. Without a checkpoint,
+    /// since its claim. `now` is by the server's clock.
     ///
     /// `None` if the partition has no live owner or is paused, if no event waits, or if the event hub was not read. A
     /// partition that is parked after a failure makes no progress, nor does a handler that takes long for one batch.
@@ -86,8 +87,8 @@ pub struct CheckpointDescription {
     pub paused: Option<Pause>,
     /// Whether the application keeps its own position, which takes precedence: a reset of the checkpoint has no effect.
     pub own_position: bool,
-    /// The last owner that adopted or wrote it, if it is of this crate. An owner that starts from a checkpoint adopts it,
-    /// so the position may have been written by an earlier one.
+    /// The last owner that adopted or wrote it, if it is of this crate. An owner that starts from a checkpoint adopts
+    /// it, so the position may have been written by an earlier one.
     pub owner: Option<OwnerId>,
     /// When its position was written, by the server's clock. An owner that starts from it, or a pause, changes the blob
     /// but not this time. For other SDKs, whose records have no time, the time of the blob.

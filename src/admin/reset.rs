@@ -96,7 +96,8 @@ pub struct ResetOptions {
     /// Whether to reset although the application [keeps its own positions](crate::processor::Handler::start_position).
     /// Default false, because such a reset has no effect: the partition starts at the position of the application, and
     /// the checkpoint follows it. Change that position instead. With
-    /// [`OnEarlierStart::Fail`](crate::processor::OnEarlierStart::Fail), a reset is needed as well to process events again.
+    /// [`OnEarlierStart::Fail`](crate::processor::OnEarlierStart::Fail), a reset is needed as well to process events
+    /// again.
     pub allow_own_positions: bool,
     /// How long the operator owns each partition before it writes the new position, so that owners of other SDKs detect
     /// that they lost it, and their last handlers end. Default 60 s: twice the longest default interval of the other

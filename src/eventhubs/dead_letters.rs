@@ -76,9 +76,9 @@ const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 /// the event hub, a send without a response within 20 s, or three failures in a row. The dead letter that failed is
 /// stored when its partition is retried.
 ///
-/// Up to eight dead letters are sent at once, each on a connection of its own, because the client sends one message after
-/// the other. The first connection is opened by [`connect`](EventHubDeadLettersBuilder::connect), the others when they are
-/// needed, and all stay open.
+/// Up to eight dead letters are sent at once, each on a connection of its own, because the client sends one message
+/// after the other. The first connection is opened by [`connect`](EventHubDeadLettersBuilder::connect), the others when
+/// they are needed, and all stay open.
 ///
 /// An event that is too large for the event hub together with its new properties cannot be moved. Its partition keeps
 /// failing; use a sink of your own for such events.
@@ -151,8 +151,8 @@ impl EventHubDeadLetters {
 
 /// The connections of a sink: one that is always open, and further ones that are opened while others are busy.
 ///
-/// The client sends one message after the other on a connection, and waits for each response, so that messages which are
-/// to be sent at once need several.
+/// The client sends one message after the other on a connection, and waits for each response, so that messages which
+/// are to be sent at once need several.
 #[derive(Debug)]
 struct SinkConnections {
     connector: Arc<Connector<ProducerClient>>,
@@ -177,8 +177,8 @@ impl SinkConnections {
         })
     }
 
-    /// Waits until a connection is free, and lends it to this work. If no further one can be opened, lends the first one
-    /// in its place.
+    /// Waits until a connection is free, and lends it to this work. If no further one can be opened, lends the first
+    /// one in its place.
     async fn with_free_connection<T>(&self, work: impl AsyncFnOnce(&Connection<ProducerClient>) -> T) -> T {
         // The semaphore is never closed.
         let _permit = self.places.acquire().await;

@@ -172,8 +172,8 @@ pub struct CheckpointRecord {
     /// recreated event hub start over, so a position is meaningless in an event hub with another creation time. `None`
     /// if the writer did not know the time, as with processors of other SDKs.
     pub hub_created_at: Option<OffsetDateTime>,
-    /// The pause, if the partition is paused. Checkpoints of this crate keep it until it ends; checkpoints of other SDKs
-    /// remove it.
+    /// The pause, if the partition is paused. Checkpoints of this crate keep it until it ends; checkpoints of other
+    /// SDKs remove it.
     pub paused: Option<Pause>,
     /// Whether the application keeps its own position of the partition, which takes precedence over this one: its last
     /// start [said so](crate::processor::OwnPosition). Checkpoints of other SDKs remove the mark until the next start.

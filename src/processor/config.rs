@@ -202,9 +202,9 @@ impl ProcessorConfig {
         with_max_batch_size(max_batch_size: usize);
         /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
         with_max_batch_wait(max_batch_wait: Duration);
-        /// Sets after how long without a call the handler is called with an empty batch, as long as the partition is read
-        /// and not paused: for example to write the result of a time window. Default: never. Streams yield an empty batch,
-        /// and [`each_event`](super::each_event) does nothing.
+        /// Sets after how long without a call the handler is called with an empty batch, as long as the partition is
+        /// read and not paused: for example to write the result of a time window. Default: never. Streams yield an
+        /// empty batch, and [`each_event`](super::each_event) does nothing.
         ///
         /// Such a call has the same timeouts as any other, and its failure restarts the partition, so that the events
         /// after the checkpoint are delivered again. Once the handler accepts them, their failures are forgotten, so
@@ -237,13 +237,13 @@ impl ProcessorConfig {
         /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) requires it. It may be longer than the lease
         /// duration: the lease is renewed meanwhile.
         with_drain_timeout(drain_timeout: Some(Duration));
-        /// Sets how long a shutdown may take in all. Default: no limit of its own; docs/kubernetes.md has the sum of the
-        /// limits of its phases, 94 s with the default settings.
+        /// Sets how long a shutdown may take in all. Default: no limit of its own; docs/kubernetes.md has the sum of
+        /// the limits of its phases, 94 s with the default settings.
         ///
         /// When the time is over, [`Processor::run`](super::Processor::run) returns as after a second request, with
-        /// [`ShutdownReport::forced`](super::ShutdownReport::forced): what was not written or released by then waits for
-        /// the expiry of its lease. Set it a few seconds below the grace period after which the process is killed, so
-        /// that the application can still end in order, and set a drain timeout that is well below it.
+        /// [`ShutdownReport::forced`](super::ShutdownReport::forced): what was not written or released by then waits
+        /// for the expiry of its lease. Set it a few seconds below the grace period after which the process is killed,
+        /// so that the application can still end in order, and set a drain timeout that is well below it.
         with_shutdown_timeout(shutdown_timeout: Some(Duration));
         /// Sets what happens to the owned partitions at shutdown. Default [`OnShutdown::Release`].
         with_on_shutdown(on_shutdown: OnShutdown);
@@ -276,10 +276,9 @@ impl ProcessorConfig {
         self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
 
-    /// Checks these settings and those of the store, without connecting to anything: for example when a configuration
-    /// file is read, or in a test of that file. Otherwise
-    /// [`connect`](crate::store::GroupStoreBuilder::connect) checks those of the store, and
-    /// [`ProcessorBuilder::build`](super::ProcessorBuilder::build) these.
+    /// Checks the settings of the processor and of its store without sending a request: for example when a configuration
+    /// file is read, or in a test of that file. [`connect`](crate::store::GroupStoreBuilder::connect) and
+    /// [`ProcessorBuilder::build`](super::ProcessorBuilder::build) make the same checks.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::ProcessorConfig;

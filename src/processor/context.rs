@@ -165,8 +165,8 @@ impl PartitionContext {
     /// later one that is covers it.
     ///
     /// While [`max_in_flight`](super::ProcessorConfig::max_in_flight) events, or
-    /// [`max_in_flight_bytes`](super::ProcessorConfig::max_in_flight_bytes), are tracked and not finished, no more events
-    /// are delivered. Below this limit, any number of events after an open one may be delivered and finished;
+    /// [`max_in_flight_bytes`](super::ProcessorConfig::max_in_flight_bytes), are tracked and not finished, no more
+    /// events are delivered. Below this limit, any number of events after an open one may be delivered and finished;
     /// they are redelivered if the partition restarts before the open one is finished. If the partition stops for
     /// another reason than a failure, tracked events may be finished within the drain timeout.
     #[must_use = "an event that is never finished holds the checkpoint back forever"]

@@ -93,10 +93,10 @@ impl ProcessorHandle {
         self.registry.get(partition).is_some_and(|control| control.request_release(cooldown))
     }
 
-    /// Stops the partition cleanly and starts it again, without giving it up: the handler may finish its batch, the last
-    /// checkpoint is written, and then the checkpoint is taken over and
-    /// [`Handler::start_position`](super::Handler::start_position) is called again. The epoch stays the same. A partition that waits after a failure starts at once. A parked or paused partition
-    /// stays parked or paused.
+    /// Stops the partition cleanly and starts it again, without giving it up: the handler may finish its batch, the
+    /// last checkpoint is written, and then the checkpoint is taken over and
+    /// [`Handler::start_position`](super::Handler::start_position) is called again. The epoch stays the same. A
+    /// partition that waits after a failure starts at once. A parked or paused partition stays parked or paused.
     ///
     /// Events that this owner has moved to the dead letters are not delivered again, and a partition that stops after a
     /// failure does what [`OnFailure`](super::OnFailure) says.

@@ -26,8 +26,8 @@ use crate::source::StartPosition;
 /// redelivered.
 pub trait Handler<E>: Send + Sync + 'static {
     /// Processes a batch, which is never empty unless
-    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`] for
-    /// processed events.
+    /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`]
+    /// for processed events.
     ///
     /// # Errors
     ///
@@ -55,7 +55,8 @@ pub trait Handler<E>: Send + Sync + 'static {
     ///
     /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every
     /// start, skip events at each restart. Because the position of the application takes precedence, resetting the
-    /// checkpoint with a tool does not move the partition. The checkpoint shows that, and operators refuse such a reset.
+    /// checkpoint with a tool does not move the partition. The checkpoint shows that, and operators refuse such a
+    /// reset.
     ///
     /// The call may be dropped at any `await` if the partition is requested to stop, and
     /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.

@@ -236,8 +236,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     /// process by themselves, and the program must end on its own.
     ///
     /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
-    /// `terminationGracePeriodSeconds` is longer. [`ProcessorConfig::with_shutdown_timeout`] limits it; docs/kubernetes.md
-    /// has the limits of all phases.
+    /// `terminationGracePeriodSeconds` is longer. [`ProcessorConfig::with_shutdown_timeout`] limits it;
+    /// docs/kubernetes.md has the limits of all phases.
     ///
     /// # Errors
     ///

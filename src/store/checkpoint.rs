@@ -109,8 +109,8 @@ impl GroupStore {
     }
 
     /// Replaces the position of an adopted checkpoint with any other, also an earlier one, for a checkpoint from which
-    /// processing cannot continue. A [parked](Pause::parked) partition continues. It is fenced like any checkpoint of the
-    /// adoption. Together with the adoption before it, this is the only way to move a checkpoint backward.
+    /// processing cannot continue. A [parked](Pause::parked) partition continues. It is fenced like any checkpoint of
+    /// the adoption. Together with the adoption before it, this is the only way to move a checkpoint backward.
     ///
     /// # Errors
     ///

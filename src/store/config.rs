@@ -45,7 +45,7 @@ pub struct StoreConfig {
     pub verify_storage: bool,
 }
 
-/// The settings of a store with which those of a balancer and of a processor must agree.
+/// Settings of the store that limit what the balancer and the processor accept.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeaseTimes {
     pub(crate) lease_duration: Duration,

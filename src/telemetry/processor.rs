@@ -92,8 +92,8 @@ pub(crate) fn partition_started(partition: &PartitionId, start_position: &dyn fm
     info!(target: PROCESSOR, partition_id = %partition, ?start_position, "processing started");
 }
 
-/// At `warn` if the position is before the checkpoint: events are processed again, for example because each instance has
-/// its own database. After a crash, the position of the application is usually after the checkpoint.
+/// At `warn` if the position is before the checkpoint: events are processed again, for example because each instance
+/// has its own database. After a crash, the position of the application is usually after the checkpoint.
 pub(crate) fn start_chosen(partition: &PartitionId, chosen: &Position, checkpoint: &CheckpointRecord) {
     either!(
         checkpoint.covers_after(chosen.sequence_number), warn, info,

@@ -67,7 +67,7 @@ struct Consumer {
     store: GroupStore,
 }
 
-/// Connects an instance to the hub and to a storage in memory.
+/// Connects an instance to the event hub and to an in-memory store.
 async fn connect(hub: &EventHubEmulator) -> (EventHubSource, GroupStore) {
     let group = ConsumerGroup::new("localhost", "orders", "$Default").unwrap();
     let endpoint = hub.endpoint();

@@ -1,7 +1,7 @@
 //! The order of single events within one start of a partition.
 //!
-//! A lane has the events that are processed one after the other: all of the partition, or those with one key. Without an
-//! order, each event is a lane of its own.
+//! A lane has the events that are processed one after the other: all of the partition, or those with one key. Without
+//! an order, each event is a lane of its own.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,5 @@
-//! Handlers that act without events: empty batches, failures that a task reports, and positions that are kept for later.
+//! Handlers that act without events: empty batches, failures that a task reports, and positions that are kept for
+//! later.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex};
@@ -122,27 +123,31 @@ async fn a_batch_that_fills_is_not_empty() {
     a.shut_down().await.unwrap();
 }
 
-/// The handler finishes what it tracks only when no more events come, and none come at the limit.
+/// Tracks all events, and finishes them in an empty batch, or never.
+#[derive(Default)]
+struct Tracking {
+    finishes: bool,
+    tracked: Mutex<Vec<TrackedEvent>>,
+}
+
+impl Handler<MemoryEvent> for Tracking {
+    async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
+        let mut tracked = self.tracked.lock().unwrap();
+        if self.finishes && events.is_empty() {
+            tracked.drain(..).for_each(TrackedEvent::finish);
+        }
+        tracked.extend(events.iter().map(|event| context.track(event)));
+        Ok(())
+    }
+}
+
+/// No events come at the limit, and only an empty batch finishes some.
 #[tokio::test(start_paused = true)]
 async fn a_full_partition_gets_empty_batches() {
-    #[derive(Clone, Default)]
-    struct Tracking(Arc<Mutex<Vec<TrackedEvent>>>);
-
-    impl Handler<MemoryEvent> for Tracking {
-        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-            let mut tracked = self.0.lock().unwrap();
-            if events.is_empty() {
-                tracked.drain(..).for_each(TrackedEvent::finish);
-            }
-            tracked.extend(events.iter().map(|event| context.track(event)));
-            Ok(())
-        }
-    }
-
     let mut world = world();
     world.hub.publish_many(0, 9, "x");
     world.config = world.config.with_max_in_flight(4);
-    let a = world.start_with("a", world.hub.source(), Tracking::default()).await;
+    let a = world.start_with("a", world.hub.source(), Tracking { finishes: true, ..Tracking::default() }).await;
     wait_for_checkpoint(&world, 9).await;
     a.shut_down().await.unwrap();
 }
@@ -150,19 +155,9 @@ async fn a_full_partition_gets_empty_batches() {
 /// Empty batches neither help nor hide it.
 #[tokio::test(start_paused = true)]
 async fn a_partition_that_stays_full_is_reported() {
-    #[derive(Clone, Default)]
-    struct NeverFinishes(Arc<Mutex<Vec<TrackedEvent>>>);
-
-    impl Handler<MemoryEvent> for NeverFinishes {
-        async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
-            self.0.lock().unwrap().extend(events.iter().map(|event| context.track(event)));
-            Ok(())
-        }
-    }
-
     let mut world = world();
     world.config = world.config.with_max_in_flight(1);
-    let a = world.start_with("a", world.hub.source(), NeverFinishes::default()).await;
+    let a = world.start_with("a", world.hub.source(), Tracking::default()).await;
     a.wait_for_status("full", |status| status.state == PartitionState::InFlightFull).await;
     a.crash().await;
 }

@@ -66,9 +66,9 @@ pub fn each_event<E, H: EventHandler<E>>(handler: H) -> EachEvent<E, H> {
 /// fails is asked again as often as the [`RetryPolicy`] says; then the partition fails.
 ///
 /// At most [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events of a partition, and
-/// [`max_in_flight_bytes`](crate::processor::ProcessorConfig::max_in_flight_bytes), are delivered and not finished, so no
-/// more than that run at once. At that limit, for example because one key has most events, no more
-/// are delivered. Events without a sequence number or an offset do not count, so nothing limits how many of them wait.
+/// [`max_in_flight_bytes`](crate::processor::ProcessorConfig::max_in_flight_bytes), are delivered and not finished, so
+/// no more than that run at once. At that limit, for example because one key has most events, no more are delivered.
+/// Events without a sequence number or an offset do not count, so nothing limits how many of them wait.
 #[must_use = "a processor must run it"]
 pub struct EachEvent<E, H> {
     work: EventWork<E, H>,

@@ -1,6 +1,6 @@
 //! The rules of single events, for random histories: the queue decides which event begins, and the tracker how far the
-//! checkpoint may advance, while events finish in any order, fail once or for good, and the partition stops, is lost, or
-//! crashes. What drives both is the code of `concurrent.rs` without its tasks.
+//! checkpoint may advance, while events finish in any order, fail once or for good, and the partition stops, is lost,
+//! or crashes. What drives both is the code of `concurrent.rs` without its tasks.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

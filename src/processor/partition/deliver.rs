@@ -75,8 +75,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         outcome
     }
 
-    /// Waits for new events, unless the link or the partition ends before. The batch is empty if no events have come for
-    /// the idle interval.
+    /// Waits for new events, unless the link or the partition ends before. The batch is empty if no events have come
+    /// for the idle interval.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,

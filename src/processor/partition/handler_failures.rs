@@ -125,8 +125,8 @@ impl HandlerFailures {
     }
 
     /// Returns how long the restart that begins now may wait, so that a failing event is moved as soon as the policy
-    /// allows it: zero if the event is to be moved. Zero is returned once for each event that was `delivered` and is not
-    /// finished, because a handler may name events that never come.
+    /// allows it: zero if the event is to be moved. Zero is returned once for each event that was `delivered` and is
+    /// not finished, because a handler may name events that never come.
     pub(crate) fn begin_restart(
         &self,
         policy: &DeadLetterPolicy,

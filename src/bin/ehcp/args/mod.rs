@@ -133,8 +133,8 @@ pub enum Command {
     /// Pauses partitions: their owners keep them, and deliver nothing.
     ///
     /// The pause is stored in the checkpoints, so it survives restarts and moves. Processors of the crate
-    /// eventhubs-checkpoint honor it, processors of other SDKs do not. With --live, a live owner loses the partition for
-    /// a moment.
+    /// eventhubs-checkpoint honor it, processors of other SDKs do not. With --live, a live owner loses the partition
+    /// for a moment.
     #[command(after_help = "Examples:
   ehcp pause -p 3 --reason 'corrupt since 10:40, see OPS-71' --live --execute
   ehcp pause --for 2h --live --execute     pauses the whole group")]
@@ -282,8 +282,8 @@ pub struct CheckArgs {
     /// Critical if the sum of the lag is greater.
     #[arg(long, value_name = "EVENTS")]
     pub lag_crit: Option<u64>,
-    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer, also at the
-    /// second look. Partitions that an operator paused do not count, parked ones do.
+    /// Warns if an event has waited for longer, or if events wait and the owner made no progress for longer, also at
+    /// the second look. Partitions that an operator paused do not count, parked ones do.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub lag_age_warn: Option<Duration>,
     /// Critical in the same case.
@@ -292,8 +292,8 @@ pub struct CheckArgs {
     /// Critical if a partition has had no live owner for longer. At once without this option.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub unowned_for: Option<Duration>,
-    /// Critical if events wait and a checkpoint is older, also at the second look. Partitions that an operator paused do
-    /// not count, parked ones do.
+    /// Critical if events wait and a checkpoint is older, also at the second look. Partitions that an operator paused
+    /// do not count, parked ones do.
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub updated_within: Option<Duration>,
     #[command(flatten)]
@@ -305,8 +305,8 @@ pub struct DoctorArgs {
     /// Also writes and deletes a blob, to check the permission to write and what the account does with writes.
     #[arg(long)]
     pub write_probe: bool,
-    /// How long a checkpoint may stand still while events wait, also at the second look. Handlers that take longer for one
-    /// batch need more.
+    /// How long a checkpoint may stand still while events wait, also at the second look. Handlers that take longer for
+    /// one batch need more.
     #[arg(long, value_parser = humantime::parse_duration, default_value = "3m", value_name = "DURATION")]
     pub stuck_after: Duration,
     #[command(flatten)]

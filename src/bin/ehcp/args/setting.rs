@@ -39,7 +39,7 @@ pub struct TargetArgs {
     /// To where they are: adds the number that some SDKs omit.
     #[arg(long)]
     pub to_current: bool,
-    /// To those of a file that `export` wrote, or of a CSV file.
+    /// To the positions in a file: one that `export` wrote, or a CSV file.
     #[arg(long, value_name = "FILE")]
     pub from_file: Option<PathBuf>,
 }

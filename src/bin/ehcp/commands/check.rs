@@ -157,8 +157,8 @@ fn examine_group(looks: &Looks<'_>, check: &CheckArgs) -> CheckReport {
 }
 
 impl Looks<'_> {
-    /// Returns whether a partition seems to stand still. Its events may have arrived just now, after a long time without
-    /// any, so that one look cannot tell.
+    /// Returns whether a partition seems to stand still. Its events may have arrived just now, after a long time
+    /// without any, so that one look cannot tell.
     fn needs_another(&self, check: &CheckArgs) -> bool {
         if check.second_look.after.is_zero() {
             return false;
@@ -172,7 +172,8 @@ impl Looks<'_> {
             })
     }
 
-    /// Returns the partitions of which this holds at each look. None if the second look failed: it may have changed.
+    /// Returns the partitions that meet the condition at every look. Returns none if the second look failed, because they
+    /// may not meet it anymore.
     fn list_halted(&self, holds: impl Fn(&PartitionDescription, OffsetDateTime) -> bool) -> String {
         list_partitions(self.group, |partition| {
             let before = self.earlier.map(|earlier| (earlier.partition(&partition.id), earlier.taken_at));
@@ -195,7 +196,8 @@ fn lag_problem(group: &GroupDescription, check: &CheckArgs) -> Option<Problem> {
     exceeded.next().map(|(state, limit)| (state, format!("lag {lag} is more than {limit}")))
 }
 
-/// A look may not know when the next event was enqueued, but it knows since when the owner has made no progress.
+/// Reports events that have waited for too long. If one look does not show when they were enqueued, it reports how long
+/// the owner has made no progress.
 fn lag_age_problem(looks: &Looks<'_>, history: &GroupHistory, check: &CheckArgs) -> Option<Problem> {
     let limits = [(CheckState::Critical, check.lag_age_crit), (CheckState::Warning, check.lag_age_warn)];
     limits.into_iter().find_map(|(state, limit)| {

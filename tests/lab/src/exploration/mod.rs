@@ -8,8 +8,8 @@
 //! anywhere for any time. A conditional write may get a response, be lost, be applied without a response, or be applied
 //! at any later time; reads may fail; instances crash, freeze, stop gracefully, or start a second time with the same
 //! name; another SDK works on the same partition; a blob is deleted; one or two operators [reset](operator) the
-//! checkpoint, or pause and resume the partition; a start is pinned (written as an initial checkpoint) after owners on the official processor have
-//! begun. A [scenario](scenario) defines the participants and the number of faults.
+//! checkpoint, or pause and resume the partition; a start is pinned (written as an initial checkpoint) after owners on
+//! the official processor have begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
 //! The decisions of the instances are not implemented a second time. The values that the store uses decide which request
 //! of an operation is next, and what its response means: `OwnershipOperation`, `AdoptionStep`, `CheckpointStep`,

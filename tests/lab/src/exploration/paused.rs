@@ -1,5 +1,5 @@
-//! Pauses by operators: scenarios in which every invariant holds, and the rules that are needed for that. Pauses with an
-//! end, and partitions that are parked after a failure, are not modeled: their owner removes the mark.
+//! Pauses by operators: scenarios in which every invariant holds, and the rules that are needed for that. Pauses with
+//! an end, and partitions that are parked after a failure, are not modeled: their owner removes the mark.
 
 use super::clean::is_clean;
 use super::needed::falls;
@@ -77,14 +77,7 @@ const P_LIVE: Scenario = Scenario {
     ..PAUSE
 };
 const P_RESUME: Scenario = Scenario { name: "p-resume", members: A_B_R, checkpoint: PAUSED_AT_1, ..P_PAUSE };
-const P_RESUME_LIVE: Scenario = Scenario {
-    name: "p-resume-live",
-    timing: Timing::Synchronous,
-    left: P_LIVE.left,
-    aim: LIVE,
-    reaches: &[Event::ResetDone, Event::PauseAdopted],
-    ..P_RESUME
-};
+const P_RESUME_LIVE: Scenario = Scenario { name: "p-resume-live", members: A_B_R, checkpoint: PAUSED_AT_1, ..P_LIVE };
 const P_RESUME_FREEZE: Scenario = Scenario {
     name: "p-resume-freeze",
     members: A_R,
