@@ -36,6 +36,8 @@ pub(super) struct Context {
     pub(super) outage_ended: Option<Moment>,
     /// Whether an owner of another SDK is alive in the group.
     pub(super) foreign_owner: bool,
+    /// How many instances the group has, as far as this one knows.
+    pub(super) members: u32,
     pub(super) rng: StdRng,
     /// What the current step leaves for its end.
     pub(super) effects: StepEffects,
@@ -68,6 +70,8 @@ pub(super) struct StepEffects {
     pub(super) changed: bool,
     /// Whether a claim was won, or failed because of the storage.
     pub(super) claim: Option<ClaimResult>,
+    /// Whether other instances should look at what happened.
+    pub(super) news: bool,
 }
 
 impl Context {
@@ -81,6 +85,7 @@ impl Context {
             case_unknown: false,
             outage_ended: None,
             foreign_owner: false,
+            members: 1,
             rng,
             effects: StepEffects::default(),
         }
@@ -105,6 +110,11 @@ impl Context {
     /// Brings the next cycle forward.
     pub(super) fn bring_cycle_forward(&mut self) {
         self.effects.disturbed = true;
+    }
+
+    /// Tells the other instances to list: the beacon is lit.
+    pub(super) fn call_others(&mut self) {
+        self.effects.news = true;
     }
 
     /// Records that a claim failed because of the storage.

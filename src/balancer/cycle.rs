@@ -3,15 +3,22 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::beacon::BeaconKeeper;
 use super::config::LoopSettings;
 use super::context::{ClaimResult, Context, StepEffects};
 use super::events::Note;
-use super::pacing::{CycleFinding, Pacing, Throttled};
+use super::pacing::{CycleFinding, NextClaimable, Pacing, Throttled};
 use super::partitions::{Activity, Partitions};
+use super::snapshot::Snapshot;
 use super::step::StorageRequest;
 use crate::error::{Error, ErrorKind};
 use crate::model::{Moment, OwnerId, Ownership};
-use crate::planner::{ClaimReason, Idleness, PartitionOwner, PartitionView, Plan, Policy, View, plan};
+use crate::planner::{ClaimPace, ClaimReason, Idleness, PartitionOwner, PartitionView, Plan, Policy, View, plan};
+
+/// The least time between two cycles of an instance because of changes: this much for each instance of the group, and
+/// never less than a second.
+const BETWEEN_CALLED_CYCLES: Duration = Duration::from_millis(33);
+const SHORTEST_CALL: Duration = Duration::from_secs(1);
 
 /// A start that takes longer than this is reported.
 const SLOW_START: Duration = Duration::from_secs(120);
@@ -22,7 +29,9 @@ pub(super) struct Cycles {
     pacing: Pacing,
     /// When the listing of the current cycle was sent.
     pub(super) listing_sent: Moment,
-    /// The ownerships of that listing, kept until the heartbeats are listed.
+    /// When the first listing was sent that failed, if all have failed since then.
+    pub(super) failing_since: Option<Moment>,
+    /// The ownerships of the last listing, kept until the heartbeats are listed.
     pub(super) listed: Vec<Ownership>,
     idleness: Idleness,
     /// Owners that the last cycle considered idle.
@@ -31,6 +40,14 @@ pub(super) struct Cycles {
     next_takeover_at: Moment,
     /// Since when partitions are left for later cycles, and whether that was reported.
     slow_start: Option<(Moment, bool)>,
+    /// Whether another instance has reported a change that the current listing covers.
+    pub(super) was_told: bool,
+    /// The owners that may be dead, by the last listing.
+    overdue: BTreeSet<OwnerId>,
+    /// Since when this instance has been alone in the group.
+    alone_since: Option<Moment>,
+    /// Whether it has seen a group in which each partition has an owner.
+    has_seen_complete: bool,
 }
 
 /// What decides when the cycle after a success comes.
@@ -41,7 +58,7 @@ pub(super) struct CycleResult {
     /// Whether there are unowned partitions, and this instance claims none before its look at the other name case.
     pub(super) held_back: bool,
     /// When the first partition may become claimable.
-    pub(super) next_claimable: Option<Moment>,
+    pub(super) next_claimable: NextClaimable,
 }
 
 impl Cycles {
@@ -49,17 +66,29 @@ impl Cycles {
         Self {
             pacing: Pacing::new(settings.interval(), settings.lease_duration()),
             listing_sent: Moment::ZERO,
+            failing_since: None,
             listed: Vec::new(),
             idleness: Idleness::default(),
             idle: BTreeSet::new(),
             next_takeover_at: Moment::ZERO,
             slow_start: None,
+            was_told: false,
+            overdue: BTreeSet::new(),
+            alone_since: None,
+            has_seen_complete: false,
         }
     }
 
-    /// Returns when the next cycle begins; `None` while one is running.
-    pub(super) fn next_cycle_at(&self) -> Option<Moment> {
-        self.pacing.next_cycle_at()
+    /// Returns when the next cycle begins; `None` while one is running. Until `trusted_until` the beacon is trusted.
+    pub(super) fn next_cycle_at(&self, trusted_until: Option<Moment>) -> Option<Moment> {
+        self.pacing.next_cycle_at(trusted_until)
+    }
+
+    /// Begins the next cycle as soon as possible, because something has changed in the group. In a large group the
+    /// waits between such cycles are longer: if all instances listed at each change, the listings would be too many.
+    pub(super) fn call_cycle(&mut self, context: &Context) {
+        let after = (BETWEEN_CALLED_CYCLES * context.members).max(SHORTEST_CALL).min(context.settings.interval());
+        self.pacing.call_cycle(context.now, after);
     }
 
     /// Begins the next cycle at once.
@@ -67,8 +96,11 @@ impl Cycles {
         self.pacing.begin_now(context.now);
     }
 
-    pub(super) fn start_listing(&mut self, context: &mut Context, with_heartbeats: bool) {
-        let Some(due) = self.next_cycle_at().filter(|due| *due <= context.now) else { return };
+    /// Begins a cycle if it is due.
+    pub(super) fn start_listing(&mut self, context: &mut Context, beacon: &mut BeaconKeeper, with_heartbeats: bool) {
+        let due = self.next_cycle_at(beacon.trusted_until(context)).filter(|due| *due <= context.now);
+        let Some(due) = due else { return };
+        self.was_told = beacon.start_listing();
         self.pacing.begin_cycle();
         self.listing_sent = context.now;
         let late = context.now.saturating_sub(due);
@@ -96,6 +128,7 @@ impl Cycles {
             ErrorKind::Throttled { .. } => Throttled::Asked(context.settings.retry_after(&error)),
             _ => Throttled::No,
         };
+        self.failing_since.get_or_insert(self.listing_sent);
         let jitter = context.random_chance();
         let wait = self.pacing.record_failure(context.now, context.settings.first_retry_wait(), throttled, jitter);
         context.push_note(Note::CycleFailed(error, wait));
@@ -111,6 +144,7 @@ impl Cycles {
     ) {
         let now = context.now;
         let took = now.saturating_sub(self.listing_sent);
+        self.failing_since = None;
         context.push_note(Note::CycleTook(took));
         if plan.takes_over() {
             self.next_takeover_at = now + context.settings.interval();
@@ -155,7 +189,8 @@ impl Cycles {
             return Plan::default();
         }
         let view = with_operations_under_way(view, partitions);
-        let mut policy = planning_policy(context, partitions, &view);
+        let mut policy =
+            Policy { pace: self.claim_pace(context, &view), ..planning_policy(context, partitions, &view) };
         let lease_duration = context.settings.lease_duration();
         policy.idle = self.idleness.record_view(&view, &policy, context.outage_ended, context.now, lease_duration);
         for owner in policy.idle.difference(&self.idle) {
@@ -176,6 +211,39 @@ impl Cycles {
         // An instance with a stalled handler would not serve a partition better than its live owner does. It still
         // claims unowned partitions: if all instances have the same problem, no other instance would.
         if too_early || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }
+    }
+}
+
+impl Cycles {
+    /// Returns how many unowned partitions to claim at once. An instance that stays alone for an interval is the group:
+    /// the heartbeats of instances that started with it would show by then. One that has seen a complete group knows
+    /// its members, and takes its part of what one of them leaves.
+    fn claim_pace(&mut self, context: &Context, view: &View<'_>) -> ClaimPace {
+        self.has_seen_complete |= !view.has_unowned();
+        if !context.settings.hands_over() || !view.present.is_empty() || !view.owners.is_empty() {
+            self.alone_since = None;
+        } else if context.now >= *self.alone_since.get_or_insert(context.now) + context.settings.interval() {
+            return ClaimPace::All;
+        }
+        if self.has_seen_complete { ClaimPace::Part } else { ClaimPace::One }
+    }
+
+    /// Returns whether the last listing shows something that the other instances do not know: an owner that may be dead,
+    /// or a partition that this instance leaves to them.
+    pub(super) fn has_news(&mut self, before: &Snapshot, view: &View<'_>, plan: &Plan) -> bool {
+        let overdue = view.owners.iter().filter(|(_, live)| live.overdue_expiry.is_some());
+        let known = std::mem::replace(&mut self.overdue, overdue.map(|(owner, _)| owner.clone()).collect());
+        if self.was_told || before.cycles == 0 {
+            return false;
+        }
+        let mut entries = view.partitions.iter().zip(&before.partitions);
+        !self.overdue.is_subset(&known)
+            || entries.any(|(now, before)| {
+                let was_expected = matches!(&now.owner, PartitionOwner::Expired(owner) if known.contains(owner));
+                let is_claimed = plan.claim.iter().any(|claim| claim.partition == now.partition);
+                let is_new = now.partition == before.partition && now.is_unowned() && !before.is_unowned();
+                is_new && !was_expected && !is_claimed
+            })
     }
 }
 

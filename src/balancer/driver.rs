@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tracing::Instrument;
 
-use super::events::{Events, Note};
+use super::events::Events;
 use super::handle::{LoopMessage, StorageHealth};
 use super::liveness::{LivenessTracker, Stalled};
 use super::loads::LoadTracker;
@@ -143,12 +143,7 @@ impl Driver {
                 ports.snapshot.send_replace(snapshot);
             }
             Action::Emit(event) => ports.events.emit_event(event),
-            Action::Note(note) => {
-                if let Note::CycleTook(_) = note {
-                    ports.storage_health.record_cycle();
-                }
-                note.log_and_count(ports.store.telemetry());
-            }
+            Action::Note(note) => note.log_and_count(ports.store.telemetry()),
             Action::Replaced(by) => {
                 let message = format!(
                     "owner id {:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id",
@@ -237,6 +232,12 @@ async fn perform_request(store: GroupStore, request: StorageRequest) -> Done {
         }
         StorageRequest::DeleteHeartbeats(heartbeats) => {
             Done::HeartbeatsDeleted(store.delete_stale_heartbeats(&heartbeats).await)
+        }
+        StorageRequest::ReadBeacon => Done::BeaconRead(store.read_beacon().await),
+        StorageRequest::LightBeacon(known) => Done::BeaconLit(store.light_beacon(known.as_ref()).await),
+        StorageRequest::RefreshBeacon(known) => Done::BeaconRefreshed(store.refresh_beacon(&known).await),
+        StorageRequest::CheckOwner { owner, seen } => {
+            Done::OwnerChecked { owner, since_renewal: store.time_since_renewal(&seen).await }
         }
     }
 }

@@ -240,6 +240,8 @@ pub enum Note {
     OwnerIdle(OwnerId),
     /// Leases are renewed individually from now on, because of this owner of another SDK.
     ScopeGivenUp(Option<OwnerId>),
+    /// The beacon could not be read or written.
+    BeaconFailed(Error),
     /// Leases are renewed individually until a heartbeat is written again.
     HeartbeatLate,
     /// The heartbeat keeps the leases alive again.
@@ -277,6 +279,7 @@ impl Note {
             Self::CaseConflictFound(conflict) => telemetry::other_name_case_live(&conflict),
             Self::OwnerIdle(owner) => telemetry::owner_idle(&owner),
             Self::ScopeGivenUp(owner) => telemetry::lease_scope_given_up(owner.as_ref()),
+            Self::BeaconFailed(error) => store.beacon_failed(&error),
             Self::HeartbeatLate => telemetry::heartbeat_late(),
             Self::HeartbeatBack => telemetry::heartbeat_back(),
             Self::SlowStart(partitions, estimate) => telemetry::slow_start(partitions, estimate),

@@ -130,9 +130,8 @@ impl BalancerHandle {
     /// meantime this instance renews its leases, and takes over nothing.
     #[must_use]
     pub fn cycles_failing_for(&self) -> Option<Duration> {
-        // Even the slowest cycles begin more often than once per lease duration.
-        let last_cycle = *lock(&self.storage_health.last_cycle);
-        self.storage_health.longer_than_a_lease(last_cycle?)
+        let since = lock(&self.storage_health.failures).cycles;
+        self.storage_health.longer_than_a_lease(since?)
     }
 
     /// Returns how long the heartbeat of this instance could not be written, and the last error, if that is longer than
@@ -168,8 +167,6 @@ impl BalancerHandle {
 /// The health of the storage, as the handles of a loop read it. All clones share one state.
 #[derive(Clone, Debug)]
 pub(super) struct StorageHealth {
-    /// When the last cycle succeeded; before the first one, when the loop began.
-    last_cycle: Arc<Mutex<Option<Moment>>>,
     failures: Arc<Mutex<StorageFailures>>,
     store: GroupStore,
 }
@@ -177,12 +174,7 @@ pub(super) struct StorageHealth {
 impl StorageHealth {
     /// Creates the health of a loop over this store.
     pub(super) fn new(store: GroupStore) -> Self {
-        Self { last_cycle: Arc::default(), failures: Arc::default(), store }
-    }
-
-    /// Records that the loop begins, or that a cycle has succeeded.
-    pub(super) fn record_cycle(&self) {
-        *lock(&self.last_cycle) = Some(self.store.lease_clock_now());
+        Self { failures: Arc::default(), store }
     }
 
     /// Records what fails for the loop.

@@ -1,5 +1,7 @@
 //! Handoffs: requesting partitions from live owners, and draining partitions that other instances request.
 
+use std::time::Duration;
+
 use super::context::Context;
 use super::events::{Note, OwnershipEvent};
 use super::lease::OwnedLease;
@@ -35,7 +37,8 @@ impl Partitions {
                     partition: partition.clone(),
                     from: handoff.owner().clone(),
                 });
-                let next_poll_at = Some(context.now + context.settings.poll_wait());
+                context.call_others();
+                let next_poll_at = Some(context.now + self.poll_wait(context));
                 let pending = PendingHandoff { handoff, next_poll_at, failures: 0 };
                 self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
                 context.request_snapshot();
@@ -90,7 +93,7 @@ impl Partitions {
         let failures = if outcome.is_err() { failures.saturating_add(1) } else { 0 };
         let timeout = handoff.time_to_acknowledge(context.settings.request_timeout);
         let had_outage = context.outage_ended.is_some_and(|ended| context.now < ended + timeout);
-        let next_poll_at = Some(context.now + context.settings.poll_wait());
+        let next_poll_at = Some(context.now + self.poll_wait(context));
         let mut pending = PendingHandoff { handoff, next_poll_at, failures };
         match outcome {
             Ok(HandoffStatus::Pending) => {
@@ -111,7 +114,7 @@ impl Partitions {
                 context.request_snapshot();
             }
             Err(error) => {
-                let backoff = Backoff::new(context.settings.poll_wait(), context.settings.lease_duration());
+                let backoff = Backoff::new(self.poll_wait(context), context.settings.lease_duration());
                 let wait = backoff.wait_after(failures - 1).max(context.settings.retry_after(&error));
                 pending.next_poll_at = Some(context.now + wait);
                 self.activities.insert(partition.clone(), Activity::AwaitingHandoff(pending));
@@ -120,9 +123,15 @@ impl Partitions {
         }
     }
 
+    /// Returns the wait between two polls of one handoff.
+    fn poll_wait(&self, context: &Context) -> Duration {
+        let requested = self.activities.values().filter(|activity| matches!(activity, Activity::AwaitingHandoff(_)));
+        context.settings.poll_wait(requested.count())
+    }
+
     /// The storage responds again: handoffs whose polls have failed are polled soon.
     pub(super) fn poll_failed_owners_soon(&mut self, context: &Context) {
-        let soon = context.now + context.settings.poll_wait();
+        let soon = context.now + self.poll_wait(context);
         for activity in self.activities.values_mut() {
             if let Activity::AwaitingHandoff(pending) = activity
                 && pending.failures > 0

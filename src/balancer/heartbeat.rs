@@ -30,6 +30,8 @@ const END_AGAIN_AFTER: u32 = 8;
 pub(super) struct HeartbeatKeeper {
     /// Whether a heartbeat of this instance may exist, and has not ended.
     may_exist: bool,
+    /// Whether the other instances were told to look at it.
+    announced: bool,
     /// Whether the last attempt to end it was repeated until it could not help anymore.
     ends_persistently: bool,
     /// When to try again to end it, after a failure.
@@ -165,6 +167,7 @@ impl HeartbeatKeeper {
         if std::mem::take(&mut self.may_exist) {
             self.under_way += 1;
             self.next_end_at = None;
+            self.announced = false;
             self.ends_persistently = persistently;
             partitions.record_invalid_heartbeat();
             context.push_request(StorageRequest::EndHeartbeat { persistently });
@@ -202,6 +205,9 @@ impl HeartbeatKeeper {
             Ok(HeartbeatOutcome::Written) => {
                 self.restore_scope(context, partitions);
                 partitions.record_sent_heartbeat(self.sent);
+                if !std::mem::replace(&mut self.announced, true) {
+                    context.call_others();
+                }
                 self.failures = 0;
                 self.trying_since = None;
                 self.error = None;

@@ -7,6 +7,7 @@ use super::context::Context;
 use super::cycle::CycleResult;
 use super::events::OwnershipEvent;
 use super::lease::OwnedLease;
+use super::pacing::NextClaimable;
 use super::partitions::Partitions;
 use super::snapshot::LeaseAge;
 use super::state::BalancerState;
@@ -21,6 +22,7 @@ impl BalancerState {
             Ok(records) => records,
             Err(error) => return self.cycles.on_failed(&mut self.context, error),
         };
+        self.beacon.on_listed();
         let has_heartbeats = heartbeats.is_some();
         if let Some(heartbeats) = heartbeats {
             self.heartbeat.on_listed(&mut self.context, heartbeats);
@@ -37,6 +39,9 @@ impl BalancerState {
             setback.until > context.now
                 || !matches!(view.owner_of_partition(partition), Some(PartitionOwner::This | PartitionOwner::Other(_)))
         });
+        if view.foreign_owner && !context.foreign_owner && !cycles.was_told {
+            context.call_others();
+        }
         context.foreign_owner = view.foreign_owner;
         if view.foreign_owner {
             heartbeat.give_up_scope(context, partitions, &view);
@@ -87,13 +92,22 @@ impl BalancerState {
     }
 
     fn end_cycle(&mut self, view: View<'_>, plan: Plan) {
-        let Self { context, partitions, heartbeat, cycles, snapshot, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, watch, snapshot, .. } = self;
+        watch.record_view(&view);
+        context.members = u32::try_from(view.count_by_owner().len()).unwrap_or(u32::MAX);
+        if cycles.has_news(snapshot, &view, &plan) {
+            context.call_others();
+        }
         let setback_ends =
-            partitions.setbacks.values().map(|setback| setback.until).filter(|until| *until > context.now);
+            partitions.setbacks.values().map(|setback| setback.until).filter(|until| *until > context.now).min();
+        let overdue_ends = view.owners.values().filter_map(|live| live.overdue_expiry).min();
         let result = CycleResult {
             calm: plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view),
             held_back: context.case_unknown && view.has_unowned(),
-            next_claimable: view.next_expiry.into_iter().chain(setback_ends).min(),
+            next_claimable: NextClaimable {
+                first: view.next_expiry.into_iter().chain(setback_ends).min(),
+                first_likely: overdue_ends.into_iter().chain(setback_ends).min(),
+            },
         };
         cycles.on_succeeded(context, partitions, &plan, result);
         // If nothing may be claimed, there is no plan.

@@ -32,6 +32,7 @@
 //! listing. With the [lease scope](BalancerConfig::lease_scope) `Instance`, one heartbeat keeps all leases alive
 //! instead.
 
+mod beacon;
 mod case_check;
 mod claims;
 mod config;
@@ -47,6 +48,7 @@ mod lease_record;
 mod listing;
 mod liveness;
 mod loads;
+mod owner_watch;
 mod pacing;
 mod partitions;
 mod release;
@@ -209,7 +211,6 @@ impl Balancer {
     }
 
     async fn run_in_span(self) -> Result<()> {
-        self.ports.storage_health.record_cycle();
         let store = &self.ports.store;
         let settings = LoopSettings {
             this: store.identity().clone(),

@@ -1,13 +1,17 @@
 //! The wait between two cycles: the interval, longer while nothing changes, and shorter while this instance claims
-//! unowned partitions.
+//! unowned partitions. While the beacon is trusted, a group in which nothing changes is hardly ever listed.
 
 use std::time::Duration;
 
 use crate::backoff::{Backoff, lengthen_wait};
 use crate::model::Moment;
 
-/// The longest wait, in intervals.
+/// The longest wait without a trusted beacon, in intervals.
 const LONGEST: u32 = 3;
+
+/// The longest wait with one, in lease durations. Whatever the beacon, the watched owners and the own renewals do not
+/// show is found by the listing after it.
+const LONGEST_TRUSTING: u32 = 5;
 
 /// The shortest wait while unowned partitions are claimed.
 const SHORTEST: Duration = Duration::from_secs(1);
@@ -42,8 +46,11 @@ pub(super) enum Throttled {
 pub(super) struct Pacing {
     interval: Duration,
     longest: Duration,
+    longest_trusting: Duration,
     /// The last cycle; `None` while one is running, and before the first one.
     ended: Option<CycleEnd>,
+    /// Something has changed in the group since the last cycle began.
+    call: Option<Call>,
     /// How many cycles in a row found nothing new and nothing to do.
     calm: u32,
     /// How many cycles in a row have failed.
@@ -54,6 +61,14 @@ pub(super) struct Pacing {
     short: Duration,
     /// How many more claims have failed than were won, counted from zero.
     failed_claims: u32,
+}
+
+/// Something has changed in the group.
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    at: Moment,
+    /// The least time since the last cycle.
+    after: Duration,
 }
 
 /// The end of a cycle.
@@ -69,11 +84,24 @@ struct CycleEnd {
 enum CycleOutcome {
     /// There has been no cycle yet.
     Begun,
-    /// The first partition may become claimable at this moment: the lease of another instance expires, unless it is
-    /// renewed, or the wait after a failed claim ends.
-    Succeeded { next_claimable: Option<Moment> },
+    Succeeded {
+        next_claimable: NextClaimable,
+    },
     /// The next cycle comes after this wait, and not before the server allows it.
-    Failed { wait: Duration, asked: Duration },
+    Failed {
+        wait: Duration,
+        asked: Duration,
+    },
+}
+
+/// When the first partition may become claimable: the lease of another instance expires, unless it is renewed, or the
+/// wait after a failed claim ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct NextClaimable {
+    /// The first lease or wait.
+    pub(super) first: Option<Moment>,
+    /// The first of those that are likely: leases that should have been renewed already, and waits.
+    pub(super) first_likely: Option<Moment>,
 }
 
 impl Pacing {
@@ -83,7 +111,9 @@ impl Pacing {
         Self {
             interval,
             longest: (LONGEST * interval).min(lease_duration / 2).max(interval),
+            longest_trusting: LONGEST_TRUSTING * lease_duration,
             ended: None,
+            call: None,
             calm: 0,
             failures: 0,
             claims: false,
@@ -92,18 +122,37 @@ impl Pacing {
         }
     }
 
-    /// Returns when the next cycle begins; `None` while one is running.
-    pub(super) fn next_cycle_at(&self) -> Option<Moment> {
+    /// Returns when the next cycle begins; `None` while one is running. `trusted_until`: until then the beacon and the
+    /// watched owners show what happens, so that a group in which nothing changes need not be listed.
+    pub(super) fn next_cycle_at(&self, trusted_until: Option<Moment>) -> Option<Moment> {
         let CycleEnd { at, outcome, jitter } = self.ended?;
         Some(match outcome {
             CycleOutcome::Begun => at,
             CycleOutcome::Failed { wait, asked } => at + wait.max(asked),
             CycleOutcome::Succeeded { next_claimable } => {
-                let usual = at + self.steady_wait(jitter);
-                let Some(claimable) = next_claimable else { return Some(usual) };
-                usual.min(claimable.max(at + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter))
+                let due = self.first_of(at + self.steady_wait(jitter), next_claimable.first, at, jitter);
+                let due = match trusted_until.filter(|_| self.calm == LONGEST) {
+                    None => due,
+                    Some(until) => {
+                        let longest = at + self.longest_trusting.mul_f64(1.0 - jitter / 10.0);
+                        due.max(until).min(self.first_of(longest, next_claimable.first_likely, at, jitter))
+                    }
+                };
+                self.call.map_or(due, |call| due.min(call.at.max(at + call.after)))
             }
         })
+    }
+
+    /// Returns `due`, or when a partition may become claimable before, but not sooner than between two claims.
+    fn first_of(&self, due: Moment, claimable: Option<Moment>, ended: Moment, jitter: f64) -> Moment {
+        let Some(claimable) = claimable else { return due };
+        due.min(claimable.max(ended + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter))
+    }
+
+    /// Begins the next cycle now, but at least this long after the last one, because something has changed in the group.
+    /// A server that asked for a wait is not asked sooner.
+    pub(super) fn call_cycle(&mut self, at: Moment, after: Duration) {
+        self.call.get_or_insert(Call { at, after });
     }
 
     /// Makes the next cycle due now.
@@ -114,6 +163,7 @@ impl Pacing {
     /// Records that a cycle is running.
     pub(super) fn begin_cycle(&mut self) {
         self.ended = None;
+        self.call = None;
     }
 
     /// Records that a cycle succeeded, what it found, how long it took, and when the first partition may become
@@ -123,7 +173,7 @@ impl Pacing {
         now: Moment,
         found: CycleFinding,
         took: Duration,
-        next_claimable: Option<Moment>,
+        next_claimable: NextClaimable,
         jitter: f64,
     ) {
         self.calm = if found == CycleFinding::Nothing { (self.calm + 1).min(LONGEST) } else { 0 };
@@ -214,7 +264,7 @@ mod tests {
 
     impl Pacing {
         fn finds(&mut self, found: CycleFinding) {
-            self.record_success(END, found, Duration::ZERO, None, 0.0);
+            self.record_success(END, found, Duration::ZERO, NextClaimable::default(), 0.0);
         }
 
         fn fails(&mut self) -> Duration {
@@ -223,7 +273,7 @@ mod tests {
 
         /// Returns the wait after the last cycle.
         fn wait(&self) -> Duration {
-            self.next_cycle_at().unwrap().checked_sub(END).unwrap()
+            self.next_cycle_at(None).unwrap().checked_sub(END).unwrap()
         }
     }
 
@@ -305,7 +355,13 @@ mod tests {
     fn waits_between_claims_grow_with_slow_storage() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         let mut after = |took| {
-            pacing.record_success(END, CycleFinding::Unowned, Duration::from_millis(took), None, 0.0);
+            pacing.record_success(
+                END,
+                CycleFinding::Unowned,
+                Duration::from_millis(took),
+                NextClaimable::default(),
+                0.0,
+            );
             pacing.wait()
         };
         assert_eq!([100, 500, 2000, 9000].map(&mut after), [1, 2, 8, 10].map(seconds));
@@ -350,7 +406,7 @@ mod tests {
     #[test]
     fn short_intervals_are_never_exceeded() {
         let mut pacing = Pacing::new(Duration::from_millis(20), seconds(60));
-        pacing.record_success(END, CycleFinding::Unowned, seconds(1), None, 0.0);
+        pacing.record_success(END, CycleFinding::Unowned, seconds(1), NextClaimable::default(), 0.0);
         assert_eq!(pacing.wait(), Duration::from_millis(20));
     }
 
@@ -359,7 +415,8 @@ mod tests {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         (0..5).for_each(|_| pacing.finds(CycleFinding::Nothing));
         let until = |mut pacing: Pacing, expiry, jitter| {
-            pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, Some(END + seconds(expiry)), jitter);
+            let next = NextClaimable { first: Some(END + seconds(expiry)), first_likely: None };
+            pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, next, jitter);
             pacing
         };
         assert_eq!([0, 1, 7, 29, 31].map(|expiry| until(pacing, expiry, 0.0).wait()), [1, 1, 7, 29, 30].map(seconds));
@@ -370,14 +427,45 @@ mod tests {
     }
 
     #[test]
+    fn a_trusted_beacon_makes_listings_rare() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        let until_trust_ends =
+            |pacing: &Pacing, trusted| pacing.next_cycle_at(Some(END + seconds(trusted))).unwrap() - END;
+        for expected in [10, 20, 300, 300] {
+            pacing.finds(CycleFinding::Nothing);
+            assert_eq!(until_trust_ends(&pacing, 1000), seconds(expected));
+        }
+        assert_eq!([5, 30, 70].map(|trusted| until_trust_ends(&pacing, trusted)), [30, 30, 70].map(seconds));
+        let likely = NextClaimable { first: Some(END + seconds(5)), first_likely: Some(END + seconds(40)) };
+        pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, likely, 0.0);
+        assert_eq!(until_trust_ends(&pacing, 1000), seconds(40), "a lease that should have been renewed by now");
+    }
+
+    #[test]
+    fn a_change_in_the_group_begins_a_cycle() {
+        let mut pacing = Pacing::new(seconds(10), seconds(60));
+        (0..5).for_each(|_| pacing.finds(CycleFinding::Nothing));
+        pacing.call_cycle(END + seconds(7), seconds(1));
+        assert_eq!(pacing.next_cycle_at(None), Some(END + seconds(7)));
+        pacing.begin_cycle();
+        pacing.call_cycle(END - seconds(1), seconds(1));
+        pacing.finds(CycleFinding::Nothing);
+        assert_eq!(pacing.wait(), seconds(1), "it came while a cycle was running");
+        pacing.begin_cycle();
+        pacing.call_cycle(END, seconds(1));
+        pacing.record_failure(END, seconds(1), Throttled::Asked(seconds(25)), 0.0);
+        assert_eq!(pacing.wait(), seconds(25), "the server asked for a wait");
+    }
+
+    #[test]
     fn no_cycle_is_due_while_one_is_running() {
         let mut pacing = Pacing::new(seconds(10), seconds(60));
-        assert_eq!(pacing.next_cycle_at(), None);
+        assert_eq!(pacing.next_cycle_at(None), None);
         pacing.begin_now(END);
-        assert_eq!(pacing.next_cycle_at(), Some(END));
+        assert_eq!(pacing.next_cycle_at(None), Some(END));
         pacing.begin_cycle();
         pacing.bring_forward();
-        assert_eq!(pacing.next_cycle_at(), None);
+        assert_eq!(pacing.next_cycle_at(None), None);
     }
 
     /// Each jitter results in a different wait, also in the steady state, and no wait exceeds the limit.

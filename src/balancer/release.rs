@@ -127,9 +127,14 @@ impl Partitions {
     }
 
     pub(super) fn on_released(&mut self, context: &mut Context, partition: &PartitionId, outcome: ReleaseOutcome) {
-        self.remove(partition);
+        let handed_over =
+            matches!(self.activities.remove(partition), Some(Activity::Releasing(ReleaseReason::HandedOver)));
         match outcome {
             ReleaseOutcome::Released => {
+                // The instance that requested a partition polls it every second.
+                if !handed_over {
+                    context.call_others();
+                }
                 context.push_event(OwnershipEvent::Released { partition: partition.clone() });
                 context.record_owner(partition, PartitionOwner::Released);
             }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use rand::rngs::StdRng;
 
+use super::beacon::BeaconKeeper;
 use super::case_check::CaseConflictCheck;
 use super::config::LoopSettings;
 use super::context::{Change, Context, LoopPhase};
@@ -16,6 +17,7 @@ use super::cycle::Cycles;
 use super::events::{Note, OwnershipEvent};
 use super::heartbeat::HeartbeatKeeper;
 use super::liveness::Stalled;
+use super::owner_watch::OwnerWatch;
 use super::partitions::{Partitions, is_in_use};
 use super::snapshot::Snapshot;
 use super::step::{Action, Done, Happened, LeftOwned, LoopCommand, ProcessingEnd, StorageFailures};
@@ -35,6 +37,8 @@ pub struct BalancerState {
     pub(super) partitions: Partitions,
     pub(super) heartbeat: HeartbeatKeeper,
     pub(super) cycles: Cycles,
+    pub(super) beacon: BeaconKeeper,
+    pub(super) watch: OwnerWatch,
     case_check: CaseConflictCheck,
     /// Why this instance ends, and until when it may take to release everything.
     refused: Option<(CaseConflict, Moment)>,
@@ -54,6 +58,8 @@ impl BalancerState {
             partitions: Partitions::new(scope),
             context: Context::new(settings, rng),
             heartbeat: HeartbeatKeeper::default(),
+            beacon: BeaconKeeper::default(),
+            watch: OwnerWatch::default(),
             case_check: CaseConflictCheck::default(),
             refused: None,
             hub: Arc::default(),
@@ -69,6 +75,7 @@ impl BalancerState {
         match happened {
             Happened::Began(partitions) => {
                 self.hub = partitions;
+                self.beacon.begin(&self.context);
                 // The first cycle waits for the first heartbeat, so that instances that list later count this one.
                 if !self.heartbeat.write_or_end(&mut self.context, &mut self.partitions) {
                     self.cycles.begin_now(&self.context);
@@ -100,11 +107,15 @@ impl BalancerState {
     /// Returns when to wake the state if there is no other input.
     #[must_use]
     pub fn next_wake(&self) -> Option<Moment> {
+        let beacon = self.beacon.next_wake(&self.context);
         if let LoopPhase::Ending(until) = self.context.phase {
-            return Some(until);
+            return Some(beacon.map_or(until, |at| at.min(until)));
         }
+        let trusted_until = self.beacon.trusted_until(&self.context);
         [
-            self.cycles.next_cycle_at().filter(|_| self.context.phase == LoopPhase::Running),
+            beacon,
+            self.cycles.next_cycle_at(trusted_until).filter(|_| self.context.phase == LoopPhase::Running),
+            self.watch.next_look_at().filter(|_| trusted_until.is_some() && self.context.phase == LoopPhase::Running),
             self.partitions.next_wake(&self.context),
             self.case_check.next_look_at(),
             self.refused.as_ref().map(|(_, until)| *until),
@@ -131,6 +142,7 @@ impl BalancerState {
             self.hub.contains(partition) && !matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)))
         });
         StorageFailures {
+            cycles: self.cycles.failing_since,
             heartbeat: self.heartbeat.failing_since().map(|(since, error)| (since, Arc::clone(error))),
             case_check: self.case_check.failing_since().map(|(since, error)| (since, Arc::clone(error))),
             claims: claims.map(|(partition, error)| (partition.clone(), Arc::clone(error))).collect(),
@@ -138,7 +150,7 @@ impl BalancerState {
     }
 
     fn on_woke(&mut self) {
-        let Self { context, partitions, heartbeat, cycles, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, beacon, watch, .. } = self;
         if context.is_ending() {
             return;
         }
@@ -150,7 +162,10 @@ impl BalancerState {
         heartbeat.write_or_end(context, partitions);
         if context.phase == LoopPhase::Running {
             let by_heartbeat = partitions.kept_alive_by.scope == LeaseScope::Instance;
-            cycles.start_listing(context, by_heartbeat && self.hub.len() <= MOST_LISTED_TOGETHER);
+            cycles.start_listing(context, beacon, by_heartbeat && self.hub.len() <= MOST_LISTED_TOGETHER);
+            if beacon.trusted_until(context).is_some() {
+                watch.start_looks(context);
+            }
         }
     }
 
@@ -193,7 +208,7 @@ impl BalancerState {
     }
 
     fn on_done(&mut self, done: Done) {
-        let Self { context, partitions, heartbeat, cycles, case_check, .. } = self;
+        let Self { context, partitions, heartbeat, cycles, beacon, watch, case_check, .. } = self;
         match done {
             Done::Listed(listing) => self.on_listed(listing, None),
             Done::ListedWithHeartbeats(Ok((records, heartbeats))) => self.on_listed(Ok(records), Some(heartbeats)),
@@ -222,6 +237,18 @@ impl BalancerState {
             }
             Done::HeartbeatEnded(outcome) => heartbeat.on_ended(context, partitions, outcome),
             Done::HeartbeatsDeleted(outcome) => heartbeat.on_deleted(context, outcome),
+            Done::BeaconRead(outcome) => {
+                if beacon.on_read(context, outcome) {
+                    cycles.call_cycle(context);
+                }
+            }
+            Done::BeaconLit(outcome) => beacon.on_lit(context, outcome),
+            Done::BeaconRefreshed(outcome) => beacon.on_refreshed(context, outcome),
+            Done::OwnerChecked { owner, since_renewal } => {
+                if watch.on_checked(context, &owner, &since_renewal) {
+                    cycles.call_cycle(context);
+                }
+            }
         }
     }
 
@@ -250,6 +277,10 @@ impl BalancerState {
             self.case_check.start_if_due(&mut self.context);
             self.release_if_refused();
         }
+        if std::mem::take(&mut self.context.effects.news) {
+            self.beacon.report_change();
+        }
+        self.beacon.start_requests(&mut self.context);
         self.end_loop();
         let mut effects = std::mem::take(&mut self.context.effects);
         self.cycles.adjust_pacing(&effects);
@@ -286,9 +317,9 @@ impl BalancerState {
     /// Ends the loop when everything is released, or when the time for that is over. Partitions that are not released
     /// stay owned until their leases expire.
     fn end_loop(&mut self) {
-        let Self { context, partitions, heartbeat, .. } = self;
+        let Self { context, partitions, heartbeat, beacon, .. } = self;
         let LoopPhase::Ending(until) = context.phase else { return };
-        if context.now < until && (heartbeat.is_busy() || !partitions.is_idle()) {
+        if context.now < until && (heartbeat.is_busy() || beacon.is_busy() || !partitions.is_idle()) {
             return;
         }
         let in_use = partitions.activities.values().filter(|activity| is_in_use(activity)).count();

@@ -10,6 +10,7 @@ use super::liveness::Stalled;
 use super::snapshot::Snapshot;
 use crate::error::{Error, Result};
 use crate::model::{Heartbeat, Incarnation, Moment, OwnerId, Ownership, PartitionId};
+use crate::store::beacon::{Beacon, Lit};
 use crate::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use crate::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
 use crate::store::{CaseConflict, Claim, ClaimOutcome, Lease, ReleaseOutcome};
@@ -80,6 +81,10 @@ pub enum Done {
     HeartbeatSent(Result<HeartbeatOutcome>),
     HeartbeatEnded(Result<()>),
     HeartbeatsDeleted(Result<Vec<OwnerId>>),
+    BeaconRead(Result<Option<Beacon>>),
+    BeaconLit(Result<Option<Lit>>),
+    BeaconRefreshed(Result<Option<Beacon>>),
+    OwnerChecked { owner: OwnerId, since_renewal: Result<Option<Duration>> },
 }
 
 /// One thing to do.
@@ -139,6 +144,14 @@ pub enum StorageRequest {
     EndHeartbeat { persistently: bool },
     /// Deletes the heartbeats among these that are stale.
     DeleteHeartbeats(Vec<Heartbeat>),
+    /// Reads the beacon.
+    ReadBeacon,
+    /// Lights the beacon, whose last known state is this.
+    LightBeacon(Option<Beacon>),
+    /// Writes the beacon again, without a change.
+    RefreshBeacon(Beacon),
+    /// Finds out when this owner last renewed a lease, by one of its records.
+    CheckOwner { owner: OwnerId, seen: Ownership },
 }
 
 /// Which partitions a loop left owned when it ended.
@@ -154,6 +167,8 @@ pub struct LeftOwned {
 /// What the storage keeps failing for an instance, with the last error of each.
 #[derive(Clone, Debug, Default)]
 pub struct StorageFailures {
+    /// Load-balancing cycles, and since when.
+    pub cycles: Option<Moment>,
     /// Writing the heartbeat, and since when.
     pub heartbeat: Option<(Moment, Arc<Error>)>,
     /// Looking for live owners in the other name case, and since when.

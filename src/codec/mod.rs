@@ -9,7 +9,7 @@
 //! | checkpoint | `sequencenumber` and `offset` (both always present) | `ownerid`, `ehcupdatedat`, `ehcinitial`, `ehchubcreated`, `ehcpaused`, `ehcpauseduntil`, `ehcpausereason`, `ehcparked`, `ehcpositions` |
 //!
 //! Only this crate reads and writes `.../heartbeat/{percent-encoded owner}`, in which a final dot is encoded, too:
-//! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`.
+//! `ownerid`, `ehcincarnation`, `ehcdeclareddeadby`, `ehcleaseduration`; and `.../beacon`: `ehcchange`, `ehclitby`.
 //!
 //! The reader is tolerant: other SDKs omit keys or leave them empty. It reports what it cannot use, and continues.
 
@@ -25,11 +25,11 @@ use time::format_description::well_known::Rfc3339;
 use crate::model::Metadata;
 
 pub use self::names::{BlobNames, RecordKind};
+pub(crate) use self::records::{decode_beacon, encode_beacon, is_usable_offset, names_owner, read_sequence_number};
 pub use self::records::{
     decode_checkpoint, decode_heartbeat, decode_ownership, encode_checkpoint, encode_heartbeat, encode_ownership,
     with_adopter, with_handoff_request,
 };
-pub(crate) use self::records::{is_usable_offset, names_owner, read_sequence_number};
 
 // Keys that all SDKs know.
 const OWNER_ID: &str = "ownerid";
@@ -58,6 +58,8 @@ const AWAY: &str = "ehcaway";
 const LEASE_SCOPE: &str = "ehcleasescope";
 const DECLARED_DEAD_BY: &str = "ehcdeclareddeadby";
 const LEASE_DURATION: &str = "ehcleaseduration";
+const CHANGE: &str = "ehcchange";
+const LIT_BY: &str = "ehclitby";
 
 /// The value of a flag. Without the flag the key is absent.
 const YES: &str = "1";

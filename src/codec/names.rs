@@ -21,6 +21,7 @@ pub struct BlobNames {
     ownership: String,
     checkpoint: String,
     heartbeat: String,
+    beacon: String,
     verify: String,
 }
 
@@ -51,6 +52,7 @@ impl BlobNames {
             ownership: format!("{base}/ownership/"),
             checkpoint: format!("{base}/checkpoint/"),
             heartbeat: format!("{base}/heartbeat/"),
+            beacon: format!("{base}/beacon"),
             verify: format!("{namespace}/verify/{rest}/"),
         }
     }
@@ -100,6 +102,12 @@ impl BlobNames {
     #[must_use]
     pub fn heartbeat_name(&self, owner: &OwnerId) -> String {
         format!("{}{}", self.heartbeat, encode_owner(owner))
+    }
+
+    /// Returns the name of the beacon. It is not below the prefix of any record, because other SDKs read all blobs there.
+    #[must_use]
+    pub fn beacon_name(&self) -> &str {
+        &self.beacon
     }
 
     /// Returns the owner that a listed heartbeat blob belongs to.

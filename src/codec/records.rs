@@ -1,11 +1,11 @@
-//! The metadata of ownerships, checkpoints and heartbeats.
+//! The metadata of ownerships, checkpoints, heartbeats and the beacon.
 
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 
 use super::{
-    AWAY, CLAIMED_AT, COOPERATIVE, DECLARED_DEAD_BY, DRAINING, EPOCH, HANDOFF_TO, HUB_CREATED, INCARNATION, INITIAL,
-    LEASE_DURATION, LEASE_SCOPE, LOAD, MalformedRecord, MetadataReader, OFFSET, OPERATOR, OWNER_ID, PARKED,
-    PAUSE_REASON, PAUSED, PAUSED_UNTIL, POSITIONS, POSITIONS_OF_APPLICATION, SCOPE_INSTANCE, SEQUENCE_NUMBER,
+    AWAY, CHANGE, CLAIMED_AT, COOPERATIVE, DECLARED_DEAD_BY, DRAINING, EPOCH, HANDOFF_TO, HUB_CREATED, INCARNATION,
+    INITIAL, LEASE_DURATION, LEASE_SCOPE, LIT_BY, LOAD, MalformedRecord, MetadataReader, OFFSET, OPERATOR, OWNER_ID,
+    PARKED, PAUSE_REASON, PAUSED, PAUSED_UNTIL, POSITIONS, POSITIONS_OF_APPLICATION, SCOPE_INSTANCE, SEQUENCE_NUMBER,
     UPDATED_AT, YES, format_seconds, format_time, insert_some, malformed_record, parse_flag, parse_seconds, parse_time,
     quote_value,
 };
@@ -202,6 +202,16 @@ pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (Hea
         other: fields.take_rest(),
     };
     (record, malformed_record(blob, &fields.problems))
+}
+
+/// Returns the metadata of the beacon: the number of the last change, and the owner that reported it.
+pub(crate) fn encode_beacon(change: i64, lit_by: &OwnerId) -> Metadata {
+    Metadata::from([(CHANGE, change.to_string()), (LIT_BY, lit_by.to_string())])
+}
+
+/// Reads the number of the last change. Another program may have written anything: that counts as number 0.
+pub(crate) fn decode_beacon(metadata: &Metadata) -> i64 {
+    metadata.get(CHANGE).and_then(|number| number.parse().ok()).unwrap_or_default()
 }
 
 #[cfg(test)]

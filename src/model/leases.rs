@@ -170,6 +170,13 @@ impl LeaseDurations {
         record.owner.is_some() && age < self.lifetime(record)
     }
 
+    /// Returns whether a lease of this duration should have been renewed at this age: an owner renews it after half the
+    /// duration, and after two thirds of it at least one renewal has failed.
+    #[must_use]
+    pub fn is_overdue(age: Duration, lease_duration: Duration) -> bool {
+        age >= lease_duration * 2 / 3
+    }
+
     /// Returns whether the owner of a heartbeat of this age is still present in the group.
     #[must_use]
     pub fn counts_as_present(self, record: &HeartbeatRecord, age: Duration) -> bool {

@@ -8,6 +8,7 @@ use super::view::{PartitionOwner, PartitionView, View};
 
 /// What a strategy would claim without the limit: partitions by their place in the view, in the order in which they are
 /// claimed.
+#[derive(Default)]
 pub(super) struct WantedPartitions {
     /// The unowned partitions that this instance should claim, now or in the next cycles.
     pub(super) unowned: Vec<usize>,
@@ -27,20 +28,33 @@ pub(super) struct ClaimTurn {
 
 impl ClaimTurn {
     pub(super) const ALONE: Self = Self { place: 0, of: 1 };
+
+    /// Returns whether this instance claims the candidate with this number before the others do.
+    fn comes_first(self, number: usize) -> bool {
+        number % self.of == self.place
+    }
+}
+
+/// The unowned partitions that an instance may claim, by their places in the view.
+pub(super) struct UnownedPlaces {
+    /// In the order in which they are claimed.
+    pub(super) places: Vec<usize>,
+    /// How many of them no other instance claims first.
+    pub(super) part: usize,
 }
 
 /// Returns the free and released partitions, then the expired ones. Of each kind, those come first that no other
 /// instance claims first: instances that see the same do not collide. The order is otherwise random, so that instances
 /// that see different things seldom collide.
-pub(super) fn unowned_places(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rng: &mut impl Rng) -> Vec<usize> {
-    let mut unowned = Vec::new();
+pub(super) fn unowned_places(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rng: &mut impl Rng) -> UnownedPlaces {
+    let mut unowned = UnownedPlaces { places: Vec::new(), part: 0 };
     for is_of_kind in [PartitionView::is_free, PartitionView::is_expired] {
         let candidates = find_claimable(view, policy, is_of_kind).into_iter().enumerate();
-        let (mut first, mut then): (Vec<_>, Vec<_>) =
-            candidates.partition(|(number, _)| number % turn.of == turn.place);
+        let (mut first, mut then): (Vec<_>, Vec<_>) = candidates.partition(|(number, _)| turn.comes_first(*number));
         first.shuffle(rng);
         then.shuffle(rng);
-        unowned.extend(first.into_iter().chain(then).map(|(_, place)| place));
+        unowned.part += first.len();
+        unowned.places.extend(first.into_iter().chain(then).map(|(_, place)| place));
     }
     unowned
 }

@@ -97,6 +97,7 @@ pub(in crate::planner) mod tests {
             replaced_by: None,
             foreign_owner: false,
             next_expiry: None,
+            owners: BTreeMap::new(),
         }
     }
 

@@ -38,7 +38,7 @@ pub use idle::Idleness;
 pub use observation::{Observer, observe};
 pub use plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, PlannedRelease, ReleaseReason};
 pub use planning::plan;
-pub use policy::{Assignment, LoadBalancingStrategy, Policy};
-pub use view::{PartitionOwner, PartitionView, View};
+pub use policy::{Assignment, ClaimPace, LoadBalancingStrategy, Policy};
+pub use view::{LiveOwnership, PartitionOwner, PartitionView, View};
 #[cfg(feature = "testing")]
 pub use weighted::weights;

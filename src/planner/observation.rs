@@ -1,9 +1,9 @@
 //! What a listing shows about the group at one moment, to the instance that reads it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use super::view::{PartitionOwner, PartitionView, View};
+use super::view::{LiveOwnership, PartitionOwner, PartitionView, View};
 use crate::model::{
     Heartbeat, HeartbeatRecord, Identity, Incarnation, LeaseDurations, LeaseScope, Moment, OwnerId, Ownership,
     OwnershipRecord, PartitionId, Relation,
@@ -64,6 +64,7 @@ pub fn observe<'a>(
         replaced_by: None,
         foreign_owner: false,
         next_expiry: None,
+        owners: BTreeMap::new(),
     };
     for heartbeat in &listing.live_heartbeats {
         if heartbeat.owner != observer.this.owner {
@@ -76,7 +77,7 @@ pub fn observe<'a>(
     for partition in partitions {
         let seen = listing.here.get(&partition);
         if let Some(seen) = seen.filter(|seen| seen.live) {
-            note_other_owner(&mut view, seen, observer.this, now);
+            note_other_owner(&mut view, &partition, seen, observer, now);
         }
         let owner = owner_of(seen, observer.this, running.contains(&partition));
         let entry = PartitionView::new(partition, owner);
@@ -224,9 +225,15 @@ impl<'a: 'o, 'o> ObservedRecords<'a, 'o> {
 }
 
 /// Records what a live record of this name case shows in addition to its owner.
-fn note_other_owner(view: &mut View<'_>, seen: &Seen<'_>, this: &Identity, now: Moment) {
+fn note_other_owner(
+    view: &mut View<'_>,
+    partition: &PartitionId,
+    seen: &Seen<'_>,
+    observer: &Observer<'_>,
+    now: Moment,
+) {
     let record = seen.record;
-    match record.relation_to(this) {
+    match record.relation_to(observer.this) {
         Relation::LaterIncarnation if view.replaced_by < record.incarnation => {
             view.replaced_by.clone_from(&record.incarnation);
         }
@@ -234,8 +241,29 @@ fn note_other_owner(view: &mut View<'_>, seen: &Seen<'_>, this: &Identity, now: 
             view.foreign_owner |= record.incarnation.is_none();
             let expiry = now + seen.left;
             view.next_expiry = Some(view.next_expiry.map_or(expiry, |known| known.min(expiry)));
+            note_renewal(view, partition, seen, observer.lease_durations.of(record), now);
         }
         _ => {}
+    }
+}
+
+/// Records when the owner of a live record last renewed it.
+fn note_renewal(view: &mut View<'_>, partition: &PartitionId, seen: &Seen<'_>, lease_duration: Duration, now: Moment) {
+    let Some(owner) = &seen.record.owner else { return };
+    let silent_at = now + lease_duration.saturating_sub(seen.age);
+    let known = view.owners.entry(owner.clone()).or_insert_with(|| LiveOwnership {
+        partition: partition.clone(),
+        silent_at,
+        overdue_expiry: None,
+        takes_part: seen.record.operator.as_ref() != Some(owner) && !seen.record.away,
+    });
+    if known.silent_at < silent_at {
+        known.partition = partition.clone();
+        known.silent_at = silent_at;
+    }
+    if LeaseDurations::is_overdue(seen.age, lease_duration) {
+        let expiry = now + seen.left;
+        known.overdue_expiry = Some(known.overdue_expiry.map_or(expiry, |before| before.min(expiry)));
     }
 }
 

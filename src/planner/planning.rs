@@ -35,8 +35,7 @@ pub fn plan(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> Plan {
 
     // Phase 3: what the strategy would claim: unowned partitions first, then the partitions of owners with too many.
     let wanted = match &policy.strategy {
-        LoadBalancingStrategy::Balanced => shares::choose_by_number(view, policy, 1, rng),
-        LoadBalancingStrategy::Greedy => shares::choose_by_number(view, policy, usize::MAX, rng),
+        LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy => shares::choose_by_number(view, policy, rng),
         LoadBalancingStrategy::Static(_) => {
             let unowned = find_claimable(view, policy, PartitionView::is_unowned);
             WantedPartitions { unowned, stolen: Vec::new(), at_once: usize::MAX }

@@ -87,6 +87,18 @@ impl LoadBalancingStrategy {
     }
 }
 
+/// How many unowned partitions an instance claims at once under [`LoadBalancingStrategy::Balanced`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClaimPace {
+    /// One, because other instances may just be starting.
+    #[default]
+    One,
+    /// Of those that its share lacks, the part that no other instance claims first.
+    Part,
+    /// All that its share lacks.
+    All,
+}
+
 const fn default_threshold() -> u32 {
     10
 }
@@ -178,6 +190,8 @@ impl Assignment {
 pub struct Policy {
     /// How partitions are shared.
     pub strategy: LoadBalancingStrategy,
+    /// How many unowned partitions [`LoadBalancingStrategy::Balanced`] claims at once.
+    pub pace: ClaimPace,
     /// The most partitions that this instance may own. It releases those above the limit. Other instances do not know
     /// the limit: they consider this owner [idle](Self::idle) after a while. Until then, and if all of them are at
     /// their limits, [`Plan::unclaimed_due_to_limit`](super::Plan::unclaimed_due_to_limit) counts what stays unowned.

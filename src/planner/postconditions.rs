@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::fairness::{OwnerLoads, Verdict, Violation, ensure, fewest_moves, is_settled};
 use super::plan::{ClaimReason, Plan, PlannedClaim, PlannedHandoff, ReleaseReason};
-use super::policy::{LoadBalancingStrategy, Policy};
+use super::policy::{ClaimPace, LoadBalancingStrategy, Policy};
 use super::view::{PartitionOwner, PartitionView, View};
 use crate::model::{OwnerId, PartitionId};
 
@@ -35,7 +35,12 @@ pub fn check_safety(view: &View<'_>, policy: &Policy, plan: &Plan) -> Verdict {
     releases_only_what_it_must(view, policy, plan)?;
     steals_only_if_nothing_is_unowned(view, policy, plan)?;
     match &policy.strategy {
-        LoadBalancingStrategy::Balanced => shares_by_number(view, policy, plan, 1),
+        LoadBalancingStrategy::Balanced => {
+            let taken = gains(plan).filter(|gain| gain.victim.is_some()).count();
+            ensure(taken <= 1, || format!("takes {taken} from live owners at once"))?;
+            let at_once = if policy.pace == ClaimPace::One { 1 } else { usize::MAX };
+            shares_by_number(view, policy, plan, at_once)
+        }
         LoadBalancingStrategy::Greedy => shares_by_number(view, policy, plan, usize::MAX),
         LoadBalancingStrategy::Static(_) => ensure(gains(plan).all(|gain| gain.victim.is_none()), || {
             format!("takes from others by a static assignment: {plan:?}")

@@ -3,18 +3,13 @@
 use rand::Rng;
 use rand::seq::SliceRandom;
 
-use super::candidates::{ClaimTurn, WantedPartitions, places_of_others, unowned_places};
-use super::policy::Policy;
+use super::candidates::{ClaimTurn, UnownedPlaces, WantedPartitions, places_of_others, unowned_places};
+use super::policy::{ClaimPace, LoadBalancingStrategy, Policy};
 use super::view::{OwnershipCounts, THIS, View};
 use crate::model::OwnerId;
 
 /// Returns what brings this instance to its target.
-pub(super) fn choose_by_number(
-    view: &View<'_>,
-    policy: &Policy,
-    at_once: usize,
-    rng: &mut impl Rng,
-) -> WantedPartitions {
+pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> WantedPartitions {
     let counts = OwnershipCounts::new(view);
     let owned = counts.by_owner();
     let shares = Shares::new(view.partitions.len(), owned.len());
@@ -22,7 +17,7 @@ pub(super) fn choose_by_number(
     let (of_unowned, active) = shares_without_idle(&counts, &owned, policy);
     let claimable = lacking.max(of_unowned.target_of_this(&active).saturating_sub(owned[THIS]));
     if claimable == 0 {
-        return WantedPartitions { unowned: Vec::new(), stolen: Vec::new(), at_once };
+        return WantedPartitions::default();
     }
     // The place of this instance among the owners that claim unowned partitions, in the order of their ids.
     let mut claiming = owners_below_target(view, policy);
@@ -30,13 +25,20 @@ pub(super) fn choose_by_number(
     claiming.sort_unstable();
     let place = claiming.iter().position(|owner| **owner == view.me);
     let turn = place.map_or(ClaimTurn::ALONE, |place| ClaimTurn { place, of: claiming.len() });
-    let mut unowned = unowned_places(view, policy, turn, rng);
+    let UnownedPlaces { places: mut unowned, part } = unowned_places(view, policy, turn, rng);
     unowned.truncate(claimable);
     let missing = lacking.saturating_sub(unowned.len());
     let stolen = if missing == 0 {
         Vec::new()
     } else {
         choose_to_steal(places_of_others(view, policy, rng), &counts, owned, shares, missing, rng)
+    };
+    let at_once = match (&policy.strategy, policy.pace) {
+        (LoadBalancingStrategy::Greedy, _) => usize::MAX,
+        (_, ClaimPace::One) => 1,
+        // At most one partition is taken from a live owner, and only if none is unowned.
+        (_, ClaimPace::Part) => part.clamp(1, unowned.len().max(1)),
+        (_, ClaimPace::All) => unowned.len().max(1),
     };
     WantedPartitions { unowned, stolen, at_once }
 }

@@ -75,7 +75,7 @@ impl PartitionView {
     }
 
     /// Returns whether any instance may claim it.
-    pub(super) fn is_unowned(&self) -> bool {
+    pub(crate) fn is_unowned(&self) -> bool {
         self.is_free() || self.is_expired()
     }
 
@@ -119,6 +119,22 @@ pub struct View<'a> {
     pub foreign_owner: bool,
     /// When the first ownership of another instance expires, if nothing renews it.
     pub next_expiry: Option<Moment>,
+    /// The other owners with a live record.
+    pub owners: BTreeMap<OwnerId, LiveOwnership>,
+}
+
+/// What the live records of one other owner show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveOwnership {
+    /// The partition whose lease was renewed last.
+    pub partition: PartitionId,
+    /// When a whole lease duration will have passed since then.
+    pub silent_at: Moment,
+    /// When the first lease expires that should have been renewed by now: the owner may be dead.
+    pub overdue_expiry: Option<Moment>,
+    /// Whether the owner looks after the group, too. An operator does not, nor does an owner that has shut down and
+    /// kept its partitions.
+    pub takes_part: bool,
 }
 
 impl<'a> View<'a> {
@@ -137,6 +153,7 @@ impl<'a> View<'a> {
             replaced_by: self.replaced_by,
             foreign_owner: self.foreign_owner,
             next_expiry: self.next_expiry,
+            owners: self.owners,
         }
     }
 

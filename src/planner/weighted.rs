@@ -28,7 +28,7 @@ pub(super) fn choose_by_load(
     if !fair_without_idle.is_above(own) {
         return nothing;
     }
-    let unowned = unowned_places(view, policy, ClaimTurn::ALONE, rng);
+    let unowned = unowned_places(view, policy, ClaimTurn::ALONE, rng).places;
     if !unowned.is_empty() {
         return WantedPartitions { unowned: group.fill_up(unowned, fair_without_idle), ..nothing };
     }

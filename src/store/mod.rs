@@ -14,6 +14,7 @@
 //! concurrently.
 
 mod adopt;
+pub(crate) mod beacon;
 mod builder;
 mod checkpoint;
 mod config;

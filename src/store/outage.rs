@@ -50,7 +50,7 @@ enum Signal {
 fn signal_from(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
     match outcome {
         StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound
-            if operation == StorageOperation::Read =>
+            if matches!(operation, StorageOperation::Read | StorageOperation::Beacon) =>
         {
             Signal::Nothing
         }

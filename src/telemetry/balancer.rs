@@ -41,6 +41,18 @@ impl Telemetry {
         });
     }
 
+    pub(crate) fn beacon_failed(&self, error: &Error) {
+        self.span().in_scope(|| {
+            warn_retry!(
+                BALANCER,
+                self,
+                error,
+                "the beacon cannot be read or written; changes in the group are noticed later",
+                operation = StorageOperation::Beacon.as_str()
+            );
+        });
+    }
+
     pub(crate) fn keep_alive_failed(&self, error: &Error) {
         self.span().in_scope(|| {
             warn_retry!(

@@ -33,6 +33,8 @@ pub enum StorageOperation {
     Heartbeat,
     /// Deleting a record on behalf of an [operator](crate::admin::Operator).
     Delete,
+    /// Reading or writing the beacon of the group, which shows when a listing is worth its price.
+    Beacon,
 }
 
 impl StorageOperation {
@@ -48,6 +50,7 @@ impl StorageOperation {
         Self::RequestHandoff,
         Self::Heartbeat,
         Self::Delete,
+        Self::Beacon,
     ];
 
     /// Returns the name in logs and metrics.
@@ -64,6 +67,7 @@ impl StorageOperation {
             Self::RequestHandoff => "request_handoff",
             Self::Heartbeat => "heartbeat",
             Self::Delete => "delete",
+            Self::Beacon => "beacon",
         }
     }
 }
@@ -242,7 +246,7 @@ mod tests {
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(
             json,
-            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0,"delete":0}"#
+            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0,"delete":0,"beacon":0}"#
         );
     }
 

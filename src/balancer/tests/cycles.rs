@@ -114,10 +114,42 @@ mod unowned_partitions {
         assert!(claims_within(&mut me, 2) && claims_within(&mut me, 2), "{:?}", me.snapshot);
     }
 
+    /// The others that started with it would have shown by then.
+    #[test]
+    fn one_that_stays_alone_claims_all() {
+        let mut me = Loop::started(BalancerConfig::default(), 5);
+        me.after(0);
+        for seconds in [0, 5] {
+            me.after(seconds);
+            me.listed(".....");
+            let id = claimed(&me.no_other_heartbeats());
+            me.done(Done::Claimed { partition: id, outcome: ClaimOutcome::Lost { by: None } });
+        }
+        me.after(5);
+        me.listed(".....");
+        assert_eq!(me.no_other_heartbeats().matches("claim").count(), 5);
+    }
+
+    #[test]
+    fn one_that_is_not_alone_claims_one() {
+        let mut me = Loop::started(BalancerConfig::default(), 5);
+        for seconds in [0, 5, 10] {
+            me.after(seconds);
+            me.listed(".....");
+            let b = Heartbeat::new(
+                HeartbeatRecord::new(owner("b"), incarnation(1), 60 * SECOND),
+                ETag::new("b"),
+                Duration::ZERO,
+                me.now,
+            );
+            let id = claimed(&me.done(Done::HeartbeatsListed(Ok(vec![b]))));
+            me.done(Done::Claimed { partition: id, outcome: ClaimOutcome::Lost { by: None } });
+        }
+    }
+
     #[test]
     fn a_steal_waits_for_the_interval() {
-        let mut me = Loop::with_drain(BalancerConfig::default(), 0);
-        me.step(Happened::Began((0..6).map(PartitionId::from).collect()));
+        let mut me = Loop::without_handoffs(6);
         me.after(0);
         assert_eq!(me.listed("aaaaa."), "claim 5");
         me.wins(5, 1);
@@ -134,14 +166,13 @@ mod unowned_partitions {
 
     #[test]
     fn failed_claims_slow_the_next_ones_down() {
-        let mut me = Loop::started(BalancerConfig::default(), 5);
+        let mut me = Loop::without_handoffs(5);
         let mut waits = Vec::new();
         for _ in 0..5 {
             let begin = me.now;
             while !me.after(u64::from(!waits.is_empty())).contains("list") {}
             waits.push(me.now.saturating_sub(begin).as_secs());
-            me.listed(".....");
-            let partition = claimed(&me.no_other_heartbeats());
+            let partition = claimed(&me.listed("....."));
             me.done(Done::Claimed { partition, outcome: throttled() });
         }
         assert!(matches!(waits[..], [0, 2..=3, 4..=5, 8..=10, 10..=12]), "{waits:?}");
@@ -150,7 +181,7 @@ mod unowned_partitions {
     /// A renewal that fails is repeated more often than once per interval.
     #[test]
     fn failed_renewals_do_not_slow_claims_down() {
-        let mut me = Loop::started(BalancerConfig::default(), 60);
+        let mut me = Loop::without_handoffs(60);
         let mut owned = BTreeSet::new();
         for second in 0..130 {
             let decided = me.after(u64::from(second > 0));
@@ -159,10 +190,9 @@ mod unowned_partitions {
                 me.done(Done::Renewed { partition: partition.into(), epoch: 1, outcome: throttled() });
             }
             if decided.contains("list") && owned.len() < 60 {
-                me.listed(
-                    &(0..60).map(|partition| if owned.contains(&partition) { 'm' } else { '.' }).collect::<String>(),
-                );
-                let partition: u32 = claimed(&me.no_other_heartbeats()).as_str().parse().unwrap();
+                let shown: String =
+                    (0..60).map(|partition| if owned.contains(&partition) { 'm' } else { '.' }).collect();
+                let partition: u32 = claimed(&me.listed(&shown)).as_str().parse().unwrap();
                 me.wins(partition, 1);
                 owned.insert(partition);
             }
@@ -173,8 +203,7 @@ mod unowned_partitions {
     /// Takeovers wait while unowned partitions are claimed, but not for one whose blob cannot be written.
     #[test]
     fn one_that_cannot_be_claimed_holds_up_no_takeover() {
-        let mut me = Loop::with_drain(BalancerConfig::default(), 0);
-        me.step(Happened::Began((0..6).map(PartitionId::from).collect()));
+        let mut me = Loop::without_handoffs(6);
         let mut taken_after = None;
         let begin = me.now;
         for second in 0..120 {
@@ -235,14 +264,13 @@ mod unowned_partitions {
 
     #[test]
     fn a_long_start_is_reported_once() {
-        let mut me = Loop::started(BalancerConfig::default(), 500);
+        let mut me = Loop::without_handoffs(500);
         let mut reports = Vec::new();
         for second in 0..30 {
             if me.after(1).contains("list") {
                 let owned = |partition: u32| me.snapshot.owned.contains_key(&partition.into());
                 let listing: String = (0..500).map(|partition| if owned(partition) { 'm' } else { '.' }).collect();
-                me.listed(&listing);
-                let decided = me.no_other_heartbeats();
+                let decided = me.listed(&listing);
                 if decided.contains("SlowStart") {
                     reports.push(second);
                 }

@@ -1,5 +1,6 @@
 //! The state, step by step: the inputs, and what the state decides to do. No storage is used, and no time passes.
 
+mod beacon;
 mod case_check;
 mod claims;
 mod cycles;
@@ -68,6 +69,8 @@ struct Loop {
     state: BalancerState,
     now: Duration,
     snapshot: Snapshot,
+    /// Whether the test answers requests about the beacon. Otherwise there is none, and nothing shows them.
+    has_beacon: bool,
 }
 
 impl Loop {
@@ -82,12 +85,24 @@ impl Loop {
 
     fn of(settings: LoopSettings) -> Self {
         let snapshot = Snapshot::with_nothing_known(owner("me"), LeaseScope::Partition);
-        Self { state: BalancerState::new(settings, StdRng::seed_from_u64(1)), now: 1000 * SECOND, snapshot }
+        Self {
+            state: BalancerState::new(settings, StdRng::seed_from_u64(1)),
+            now: 1000 * SECOND,
+            snapshot,
+            has_beacon: false,
+        }
     }
 
     /// Creates a loop over an event hub with this many partitions, which has not listed and has claimed nothing.
     fn started(config: BalancerConfig, partitions: u32) -> Self {
         Self::new(config).began(partitions)
+    }
+
+    /// Creates a loop that does not know who else is in the group, because it hands no partitions over.
+    fn without_handoffs(partitions: u32) -> Self {
+        let mut me = Self::with_drain(BalancerConfig::default(), 0);
+        me.step(Happened::Began((0..partitions).map(PartitionId::from).collect()));
+        me
     }
 
     /// Begins with an event hub with this many partitions.
@@ -105,7 +120,13 @@ impl Loop {
                 self.snapshot = (**snapshot).clone();
             }
         }
-        actions.iter().filter_map(short).collect::<Vec<_>>().join(", ")
+        let mut decided: Vec<_> = actions.iter().filter_map(short).collect();
+        if !self.has_beacon {
+            let answers: Vec<_> = actions.iter().filter_map(without_beacon).collect();
+            decided.retain(|request| !request.contains("beacon"));
+            decided.extend(answers.into_iter().map(|answer| self.done(answer)).filter(|decided| !decided.is_empty()));
+        }
+        decided.join(", ")
     }
 
     fn done(&mut self, done: Done) -> String {
@@ -203,6 +224,15 @@ impl Loop {
     }
 }
 
+/// Returns the answer to a request about the beacon, if there is none and another instance creates it.
+fn without_beacon(action: &Action) -> Option<Done> {
+    match action {
+        Action::Request(StorageRequest::ReadBeacon) => Some(Done::BeaconRead(Ok(None))),
+        Action::Request(StorageRequest::LightBeacon(_)) => Some(Done::BeaconLit(Ok(None))),
+        _ => None,
+    }
+}
+
 fn short(action: &Action) -> Option<String> {
     Some(match action {
         Action::Publish(_) | Action::Measure { .. } | Action::Note(Note::CycleTook(_)) => return None,
@@ -232,6 +262,10 @@ fn short_request(request: &StorageRequest) -> String {
         StorageRequest::SendHeartbeat => "heartbeat".to_owned(),
         StorageRequest::EndHeartbeat { .. } => "end heartbeat".to_owned(),
         StorageRequest::DeleteHeartbeats(_) => "delete heartbeats".to_owned(),
+        StorageRequest::ReadBeacon => "read beacon".to_owned(),
+        StorageRequest::LightBeacon(_) => "light beacon".to_owned(),
+        StorageRequest::RefreshBeacon(_) => "refresh beacon".to_owned(),
+        StorageRequest::CheckOwner { owner, .. } => format!("check {owner}"),
     }
 }
 

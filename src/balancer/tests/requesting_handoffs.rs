@@ -44,14 +44,21 @@ fn an_owner_above_its_share_gets_a_request() {
 }
 
 #[test]
-fn a_handoff_is_polled_every_half_interval() {
+fn a_handoff_is_polled_every_second() {
     let (mut me, handoff) = with_requested_handoff();
     assert_eq!(me.snapshot.requested_handoffs, [(1.into(), owner("x"))].into());
-    assert_eq!(me.after(4), "");
+    assert_eq!(me.after(0), "");
     assert_eq!(me.after(1), "poll handoff 1");
     assert_eq!(me.after(1), "", "a poll is under way");
     assert_eq!(polled(&mut me, &handoff, HandoffStatus::Pending), "");
-    assert!(me.after(5).contains("poll handoff 1"));
+    assert_eq!(me.after(1), "poll handoff 1");
+}
+
+/// At most about twenty requests per second.
+#[test]
+fn many_handoffs_are_polled_less_often() {
+    let settings = settings(BalancerConfig::default(), 10);
+    assert_eq!([1, 20, 40, 100, 2000].map(|requested| settings.poll_wait(requested).as_secs()), [1, 1, 2, 5, 5]);
 }
 
 #[test]

@@ -34,6 +34,7 @@ fn view_of(layout: &str) -> View<'static> {
         replaced_by: None,
         foreign_owner: false,
         next_expiry: None,
+        owners: BTreeMap::new(),
     }
 }
 

@@ -133,6 +133,7 @@ impl World {
             replaced_by: None,
             foreign_owner: false,
             next_expiry: None,
+            owners: BTreeMap::new(),
         }
     }
 

@@ -1,0 +1,184 @@
+//! The beacon of the group, as this instance reads and lights it.
+//!
+//! A listing costs as much as twelve reads. So an instance reads the beacon every few seconds, and lists when it shows a
+//! change. While the beacon is trusted, listings are rare otherwise. No decision about a partition rests on it.
+
+use std::time::Duration;
+
+use super::context::Context;
+use super::events::Note;
+use super::step::StorageRequest;
+use crate::backoff::Backoff;
+use crate::error::Result;
+use crate::model::Moment;
+use crate::store::beacon::{Beacon, Lit};
+
+/// A blob admits 500 requests per second. With this wait per instance, the reads of a large group need a fifth of that.
+const WAIT_PER_INSTANCE: Duration = Duration::from_millis(10);
+
+/// An instance lights the beacon at most this often.
+const BETWEEN_LIGHTS: Duration = Duration::from_secs(1);
+
+/// After this many reads without a response the beacon is not trusted.
+const MOST_MISSED: u32 = 3;
+
+/// A beacon that is older than this many lease durations is not trusted: some instance would have refreshed it.
+const OLDEST: u32 = 2;
+
+/// What this instance knows about the beacon.
+#[derive(Debug, Default)]
+pub(super) struct BeaconKeeper {
+    /// The beacon as it was last read or written.
+    known: Option<Beacon>,
+    /// The last change that a listing of this instance covers.
+    covered: Option<i64>,
+    /// The change that the listing under way will cover.
+    covered_next: Option<i64>,
+    /// When to read it next; `None` while a read is under way.
+    next_read_at: Option<Moment>,
+    /// When the last read was sent that showed the beacon.
+    read_at: Option<Moment>,
+    /// When the read that is under way was sent.
+    sent: Moment,
+    /// Since the last light, something has changed that other instances should look at.
+    has_news: bool,
+    lighting: bool,
+    next_light_at: Moment,
+    /// How many lights have failed in a row.
+    failures: u32,
+}
+
+impl BeaconKeeper {
+    /// Reads it for the first time at once.
+    pub(super) fn begin(&mut self, context: &Context) {
+        self.next_read_at = Some(context.now);
+    }
+
+    /// Returns until when rare listings are enough; `None` if they are not, because the beacon is missing, is not
+    /// readable, or is not refreshed by any instance, or because the group has an owner that does not light it.
+    pub(super) fn trusted_until(&self, context: &Context) -> Option<Moment> {
+        let known = self.known.as_ref().filter(|_| !context.foreign_owner)?;
+        let read_until = self.read_at? + MOST_MISSED * read_wait(context) + context.settings.request_timeout;
+        let too_old = known.received + (OLDEST * context.settings.lease_duration()).saturating_sub(known.age);
+        Some(read_until.min(too_old)).filter(|until| *until > context.now)
+    }
+
+    /// Returns when to read or to light it next. An instance that ends reads it no more.
+    pub(super) fn next_wake(&self, context: &Context) -> Option<Moment> {
+        let read = self.next_read_at.filter(|_| context.takes_part());
+        read.into_iter().chain(self.light_due_at(context)).min()
+    }
+
+    /// An instance that ends does not wait.
+    fn light_due_at(&self, context: &Context) -> Option<Moment> {
+        let at = if context.is_ending() { context.now } else { self.next_light_at };
+        (self.has_news && !self.lighting).then_some(at)
+    }
+
+    /// Whether it is being lit, or will be.
+    pub(super) fn is_busy(&self) -> bool {
+        self.lighting || self.has_news
+    }
+
+    /// Records that the listing that begins now will cover what the beacon has shown. Returns whether that is new.
+    pub(super) fn start_listing(&mut self) -> bool {
+        self.covered_next = self.known.as_ref().map(|known| known.change);
+        self.covered_next != self.covered
+    }
+
+    /// Records that the listing has succeeded. A change of this instance that was written meanwhile is covered, too.
+    pub(super) fn on_listed(&mut self) {
+        self.covered = self.covered.max(self.covered_next);
+    }
+
+    /// Records something that other instances should look at.
+    pub(super) fn report_change(&mut self) {
+        self.has_news = true;
+    }
+
+    /// Reads and lights it when that is due.
+    pub(super) fn start_requests(&mut self, context: &mut Context) {
+        if context.takes_part() && self.next_read_at.is_some_and(|at| at <= context.now) {
+            self.next_read_at = None;
+            self.sent = context.now;
+            context.push_request(StorageRequest::ReadBeacon);
+        }
+        if self.light_due_at(context).is_some_and(|at| at <= context.now) {
+            self.has_news = false;
+            self.lighting = true;
+            self.next_light_at = context.now + BETWEEN_LIGHTS;
+            context.push_request(StorageRequest::LightBeacon(self.known.clone()));
+        }
+    }
+
+    /// Returns whether it shows a change that no listing of this instance covers.
+    pub(super) fn on_read(&mut self, context: &mut Context, outcome: Result<Option<Beacon>>) -> bool {
+        let spread = 0.95 + context.random_chance() / 10.0;
+        self.next_read_at = Some(context.now + read_wait(context).mul_f64(spread));
+        let found = match outcome {
+            Ok(Some(found)) => found,
+            Ok(None) => {
+                self.known = None;
+                self.report_change();
+                return false;
+            }
+            Err(error) => {
+                context.push_note(Note::BeaconFailed(error));
+                return false;
+            }
+        };
+        // A response from before the last write of this instance shows nothing.
+        if self.known.as_ref().is_some_and(|known| found.change < known.change) {
+            return false;
+        }
+        self.read_at = Some(self.sent);
+        let half = context.settings.lease_duration() / 2;
+        // At a random moment, so that usually one instance refreshes it for all.
+        if found.age_at(context.now) >= half.mul_f64(1.0 + context.random_chance()) {
+            context.push_request(StorageRequest::RefreshBeacon(found.clone()));
+        }
+        let is_new = self.covered != Some(found.change);
+        self.known = Some(found);
+        is_new
+    }
+
+    /// A change that this instance has reported needs no listing of its own, unless it replaced the change of another.
+    pub(super) fn on_lit(&mut self, context: &mut Context, outcome: Result<Option<Lit>>) {
+        self.lighting = false;
+        match outcome {
+            Ok(lit) => {
+                self.failures = 0;
+                if let Some(Lit { beacon, replaced }) = lit {
+                    if self.covered == replaced {
+                        self.covered = Some(beacon.change);
+                    }
+                    self.known = Some(beacon);
+                }
+            }
+            // An instance that ends does not wait for it: the others find what it released when they list.
+            Err(_) if context.is_ending() => {}
+            Err(error) => {
+                let wait = Backoff::new(BETWEEN_LIGHTS, context.settings.lease_duration()).wait_after(self.failures);
+                self.failures = self.failures.saturating_add(1);
+                self.next_light_at = context.now + wait.max(context.settings.retry_after(&error));
+                self.report_change();
+                context.push_note(Note::BeaconFailed(error));
+            }
+        }
+    }
+
+    pub(super) fn on_refreshed(&mut self, context: &mut Context, outcome: Result<Option<Beacon>>) {
+        match outcome {
+            Ok(Some(refreshed)) if self.known.as_ref().is_some_and(|known| known.change == refreshed.change) => {
+                self.known = Some(refreshed);
+            }
+            Ok(_) => {}
+            Err(error) => context.push_note(Note::BeaconFailed(error)),
+        }
+    }
+}
+
+/// Returns the wait between two reads.
+fn read_wait(context: &Context) -> Duration {
+    context.settings.beacon_interval().max(WAIT_PER_INSTANCE * context.members)
+}

@@ -1,0 +1,250 @@
+//! Reading and lighting the beacon, and watching other owners.
+
+use super::*;
+use crate::store::beacon::{Beacon, Lit};
+
+fn beacon(change: i64, age: u64, received: Duration) -> Beacon {
+    Beacon { change, version: ETag::new("beacon"), age: Duration::from_secs(age), received }
+}
+
+impl Loop {
+    /// Creates a loop that owns one of two partitions, in a group with `b`, after several cycles that found nothing new.
+    /// The beacon shows change 7.
+    fn trusting() -> Self {
+        let mut me = Self::owning(BalancerConfig::default(), 1);
+        me.has_beacon = true;
+        me.step(Happened::Hub([0.into(), 1.into()].into()));
+        for _ in 0..6 {
+            let mut decided = String::new();
+            while !decided.contains("list") {
+                decided = me.next();
+            }
+            me.beacon_shows(7);
+            me.renewed(0, 1);
+            me.listed("mb");
+        }
+        me
+    }
+
+    /// Wakes the state when it wants to be woken, and lets everything succeed that is not about the beacon's content.
+    fn next(&mut self) -> String {
+        self.now = self.state.next_wake().unwrap().max(self.now);
+        let decided = self.step(Happened::Woke);
+        if decided.contains("renew") {
+            self.renewed(0, 1);
+        }
+        if decided.contains("read beacon") {
+            self.beacon_shows(7);
+        }
+        decided
+    }
+
+    /// Answers the read that is under way.
+    fn beacon_shows(&mut self, change: i64) -> String {
+        self.done(Done::BeaconRead(Ok(Some(beacon(change, 0, self.now)))))
+    }
+
+    /// Does something that others should look at: it releases its partition.
+    fn releases_its_partition(&mut self) -> String {
+        self.stopped(0, true);
+        self.done(Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released })
+    }
+
+    /// Returns how many seconds pass until this is decided.
+    fn time_until(&mut self, expected: &str) -> u64 {
+        let before = self.now;
+        loop {
+            let decided = self.next();
+            if decided.contains(expected) {
+                return self.now.saturating_sub(before).as_secs();
+            }
+            if decided.contains("check b") {
+                let since_renewal = Ok(Some(3 * SECOND));
+                self.done(Done::OwnerChecked { owner: owner("b"), since_renewal });
+            }
+        }
+    }
+}
+
+#[test]
+fn a_group_at_rest_is_hardly_ever_listed() {
+    let mut me = Loop::trusting();
+    assert!((270..=300).contains(&me.time_until("list")));
+}
+
+#[test]
+fn the_beacon_is_read_every_three_seconds() {
+    let mut me = Loop::trusting();
+    me.time_until("read beacon");
+    for _ in 0..100 {
+        assert!((2..=3).contains(&me.time_until("read beacon")));
+    }
+}
+
+#[test]
+fn a_change_is_listed_at_once() {
+    let mut me = Loop::trusting();
+    me.time_until("read beacon");
+    me.beacon_shows(8);
+    assert_eq!(me.after(0), "list");
+    me.listed("mb");
+    me.beacon_shows(8);
+    assert_eq!(me.after(0), "", "the listing covers it");
+}
+
+#[test]
+fn a_change_during_a_failed_listing_is_listed_again() {
+    let mut me = Loop::trusting();
+    me.beacon_shows(8);
+    assert_eq!(me.after(1), "list");
+    me.done(Done::Listed(Err(unavailable())));
+    me.after(4);
+    me.done(Done::Listed(Err(unavailable())));
+    me.beacon_shows(8);
+    assert!(me.after(10).contains("list"));
+    me.listed("mb");
+    me.beacon_shows(8);
+    assert!(!me.after(1).contains("list"));
+}
+
+/// It reports its own release, and must not list because of it.
+#[test]
+fn an_own_change_is_not_listed() {
+    let mut me = Loop::trusting();
+    me.time_until("read beacon");
+    assert!(me.releases_its_partition().contains("light beacon"));
+    let lit = Lit { beacon: beacon(9, 0, me.now), replaced: Some(7) };
+    me.done(Done::BeaconLit(Ok(Some(lit))));
+    me.beacon_shows(9);
+    assert!(!me.after(1).contains("list,"), "{:?}", me.state);
+}
+
+#[test]
+fn a_replaced_change_of_another_is_listed() {
+    let mut me = Loop::trusting();
+    me.time_until("read beacon");
+    me.releases_its_partition();
+    let lit = Lit { beacon: beacon(9, 0, me.now), replaced: Some(8) };
+    me.done(Done::BeaconLit(Ok(Some(lit))));
+    me.beacon_shows(9);
+    assert!(me.after(1).contains("list"));
+}
+
+/// Missing, frozen, or not readable.
+#[test]
+fn without_the_beacon_a_group_is_listed_as_usual() {
+    let answers: [fn(&Loop) -> Done; 3] = [
+        |_| Done::BeaconRead(Ok(None)),
+        |me| Done::BeaconRead(Ok(Some(beacon(7, 130, me.now)))),
+        |_| Done::BeaconRead(Err(unavailable())),
+    ];
+    for answer in answers {
+        let mut me = Loop::trusting();
+        let begin = me.now;
+        let mut listed = Vec::new();
+        while me.now < begin + 600 * SECOND {
+            me.now = me.state.next_wake().unwrap().max(me.now);
+            let decided = me.step(Happened::Woke);
+            if decided.contains("renew") {
+                me.renewed(0, 1);
+            }
+            if decided.contains("read beacon") {
+                let done = answer(&me);
+                if me.done(done).contains("light") {
+                    me.done(Done::BeaconLit(Err(unavailable())));
+                }
+            }
+            if decided.contains("light beacon") {
+                me.done(Done::BeaconLit(Err(unavailable())));
+            }
+            if decided.contains("list") {
+                listed.push(me.now.saturating_sub(begin).as_secs());
+                me.listed("mb");
+            }
+        }
+        assert!(listed[0] < 120 && listed.windows(2).all(|two| two[1] - two[0] <= 31), "{listed:?}");
+    }
+}
+
+#[test]
+fn an_owner_that_renews_is_not_listed() {
+    let mut me = Loop::trusting();
+    assert!((50..=60).contains(&me.time_until("check b")));
+    me.done(Done::OwnerChecked { owner: owner("b"), since_renewal: Ok(Some(5 * SECOND)) });
+    assert!((54..=55).contains(&me.time_until("check b")));
+}
+
+/// It is gone, or silent for so long that a renewal has failed, or the storage does not say.
+#[test]
+fn an_owner_that_may_be_dead_is_listed() {
+    for since_renewal in [Ok(None), Ok(Some(40 * SECOND)), Err(unavailable())] {
+        let mut me = Loop::trusting();
+        me.time_until("check b");
+        me.done(Done::OwnerChecked { owner: owner("b"), since_renewal });
+        assert_eq!(me.after(0), "list");
+    }
+}
+
+#[test]
+fn the_first_that_misses_an_owner_tells_the_others() {
+    let mut me = Loop::trusting();
+    me.time_until("check b");
+    me.done(Done::OwnerChecked { owner: owner("b"), since_renewal: Ok(Some(60 * SECOND)) });
+    me.after(0);
+    let seen = |partition: u32, id: &str, age: u64, now| {
+        let time = (datetime!(2026-01-01 00:00:00 UTC), now);
+        Ownership::new(partition.into(), record(id), ETag::new("seen"), Duration::from_secs(age), time)
+    };
+    let listing = vec![seen(0, "me", 0, me.now), seen(1, "b", 60, me.now)];
+    assert!(me.done(Done::Listed(Ok(listing))).contains("light beacon"));
+}
+
+#[test]
+fn a_quiet_beacon_is_refreshed() {
+    let mut me = Loop::trusting();
+    me.time_until("read beacon");
+    let refresh = |me: &mut Loop, age| {
+        let shown = Done::BeaconRead(Ok(Some(beacon(7, age, me.now))));
+        me.done(shown)
+    };
+    assert_eq!(refresh(&mut me, 29), "");
+    assert_eq!(refresh(&mut me, 60), "refresh beacon");
+}
+
+#[test]
+fn what_an_instance_does_is_reported() {
+    let mut me = Loop::new(BalancerConfig::default());
+    me.has_beacon = true;
+    me.step(Happened::Began([0.into()].into()));
+    assert!(me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))).contains("light beacon"), "it joins");
+    me.done(Done::BeaconLit(Ok(None)));
+    assert!(!me.after(1).contains("light"));
+    me.after(15);
+    assert!(!me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written))).contains("light"), "it has joined before");
+}
+
+#[test]
+fn a_light_that_fails_is_repeated() {
+    let mut me = Loop::trusting();
+    me.releases_its_partition();
+    me.done(Done::BeaconLit(Err(unavailable())));
+    assert!(me.time_until("light beacon") <= 1);
+    me.done(Done::BeaconLit(Err(unavailable())));
+    assert!((1..=2).contains(&me.time_until("light beacon")));
+}
+
+/// Whatever the beacon shows, nothing but reads and listings follow.
+#[test]
+fn no_decision_rests_on_the_beacon() {
+    for change in [i64::MIN, 0, 6, 7, 8, i64::MAX] {
+        for age in [0, 59, 1000] {
+            let mut me = Loop::trusting();
+            me.time_until("read beacon");
+            let shown = Done::BeaconRead(Ok(Some(beacon(change, age, me.now))));
+            let decided = format!("{}, {}", me.done(shown), me.after(0));
+            for action in decided.split(", ").filter(|action| !action.is_empty()) {
+                assert!(["list", "refresh beacon", "read beacon"].contains(&action), "{action}");
+            }
+        }
+    }
+}

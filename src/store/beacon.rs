@@ -1,0 +1,168 @@
+//! The beacon of a group: one blob that says that something has changed which other instances should look at. To read
+//! it costs a twelfth of a listing. An instance *lights* it: it writes the number of a new change.
+//!
+//! No decision rests on the beacon. If it is missing, wrong or not readable, instances list as often as without it.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::GroupStore;
+use super::records::arrival_moment;
+use super::rules::WriteCondition;
+use super::settle::ConditionalWrite;
+use crate::blob::ETag;
+use crate::codec;
+use crate::error::{ErrorKind, Result};
+use crate::model::{LeaseScope, Moment, Ownership};
+use crate::telemetry::StorageOperation;
+use crate::util::lock;
+
+/// The beacon, as it was read or written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beacon {
+    /// The number of the last change. A later change has a greater number.
+    pub change: i64,
+    /// The version of the blob.
+    pub version: ETag,
+    /// Time since the last write, by the server's clock, at the time of the response.
+    pub age: Duration,
+    /// When the response arrived, on the lease clock.
+    pub received: Moment,
+}
+
+impl Beacon {
+    /// Returns the time since the last write, at `now`.
+    #[must_use]
+    pub fn age_at(&self, now: Moment) -> Duration {
+        self.age + now.saturating_sub(self.received)
+    }
+}
+
+/// A change that was written to the beacon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lit {
+    /// The beacon with the change.
+    pub beacon: Beacon,
+    /// The number of the change before it, if there was one.
+    pub replaced: Option<i64>,
+}
+
+impl GroupStore {
+    /// Reads the beacon; `None` if it is missing.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage. Read it again later.
+    pub(crate) async fn read_beacon(&self) -> Result<Option<Beacon>> {
+        let name = self.inner.names.beacon_name();
+        match self.send(StorageOperation::Beacon, self.container.get(name)).await {
+            Ok(blob) => {
+                self.record_response(blob.response);
+                Ok(Some(Beacon {
+                    change: codec::decode_beacon(&blob.metadata),
+                    age: blob.age(),
+                    received: arrival_moment(&blob, &*self.inner.lease_clock),
+                    version: blob.etag,
+                }))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lights the beacon, whose last known state is `known`: every instance that reads it from now on finds a change.
+    /// Returns `None` if another instance has lit it since this call began, which is as good.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage. Other instances then find the change later, when they list.
+    pub(crate) async fn light_beacon(&self, known: Option<&Beacon>) -> Result<Option<Lit>> {
+        let replaced = known.map(|known| known.change);
+        let mut write = BeaconWrite { store: self, replaced, written: 0, found: None };
+        self.settle_write(known.map(|known| WriteCondition::IfMatch(known.version.clone())), &mut write).await
+    }
+
+    /// Writes the beacon without a new change, so that it stays young. Returns `None` if another instance was first.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage. The beacon grows older.
+    pub(crate) async fn refresh_beacon(&self, known: &Beacon) -> Result<Option<Beacon>> {
+        let under = WriteCondition::IfMatch(known.version.clone());
+        match self.write_beacon(known.change, &under).await {
+            Ok(written) => Ok(Some(written)),
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the time since the owner of this record last renewed a lease, by what keeps the lease alive: the record
+    /// or the heartbeat. `None` if that is missing, or belongs to another owner or incarnation.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage: it is not known whether the owner is alive.
+    pub(crate) async fn time_since_renewal(&self, seen: &Ownership) -> Result<Option<Duration>> {
+        let Some(owner) = &seen.record.owner else { return Ok(None) };
+        if seen.record.scope == LeaseScope::Instance {
+            let Some(blob) = self.read_blob(&self.inner.names.heartbeat_name(owner)).await? else { return Ok(None) };
+            let (heartbeat, _) = codec::decode_heartbeat(&blob.name, owner.clone(), &blob.metadata);
+            let is_alive = heartbeat.incarnation == seen.record.incarnation && heartbeat.declared_dead_by.is_none();
+            return Ok(is_alive.then(|| blob.age()));
+        }
+        let name = self.inner.names.record_name(codec::RecordKind::Ownership, &seen.partition);
+        let Some(blob) = self.read_blob(&name).await? else { return Ok(None) };
+        let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
+        let is_same = record.owner == seen.record.owner && record.incarnation == seen.record.incarnation;
+        Ok(is_same.then(|| blob.age()))
+    }
+
+    async fn write_beacon(&self, change: i64, under: &WriteCondition<ETag>) -> Result<Beacon> {
+        let metadata = codec::encode_beacon(change, &self.identity().owner);
+        let name = self.inner.names.beacon_name();
+        let written = self.write_blob(StorageOperation::Beacon, name, &metadata, under).await?;
+        Ok(Beacon { change, version: written.etag, age: Duration::ZERO, received: self.lease_clock_now() })
+    }
+}
+
+struct BeaconWrite<'a> {
+    store: &'a GroupStore,
+    /// The number of the last change that this instance knows.
+    replaced: Option<i64>,
+    /// The number that it last tried to write.
+    written: i64,
+    /// The number of the last change that this operation has read.
+    found: Option<i64>,
+}
+
+impl ConditionalWrite for BeaconWrite<'_> {
+    type Outcome = Option<Lit>;
+
+    fn storage_operation(&self) -> StorageOperation {
+        StorageOperation::Beacon
+    }
+
+    fn record_label(&self) -> String {
+        "the beacon".to_owned()
+    }
+
+    /// A conflict under the version of an earlier read proves nothing: the other instances may have looked before the
+    /// change that is to be reported. If the number has changed since a read of this operation, they look after it.
+    async fn next_write(&mut self) -> Result<ControlFlow<Option<Lit>, WriteCondition<ETag>>> {
+        let Some(now) = self.store.read_beacon().await? else {
+            return Ok(ControlFlow::Continue(WriteCondition::Create));
+        };
+        if self.found.replace(now.change).is_some_and(|before| before < now.change) {
+            return Ok(ControlFlow::Break(None));
+        }
+        self.replaced = Some(now.change);
+        Ok(ControlFlow::Continue(WriteCondition::IfMatch(now.version)))
+    }
+
+    async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<Option<Lit>>> {
+        let server_time = lock(&self.store.inner.latest_server_time).unix_timestamp().saturating_mul(1000);
+        self.written = server_time.max(self.written + 1).max(self.replaced.map_or(0, |last| last.saturating_add(1)));
+        let beacon = self.store.write_beacon(self.written, &under).await?;
+        Ok(ControlFlow::Break(Some(Lit { beacon, replaced: self.replaced })))
+    }
+}
