@@ -44,8 +44,10 @@ pub(super) struct BeaconKeeper {
     has_news: bool,
     lighting: bool,
     next_light_at: Moment,
+    /// How many reads have failed in a row.
+    failed_reads: u32,
     /// How many lights have failed in a row.
-    failures: u32,
+    failed_lights: u32,
 }
 
 impl BeaconKeeper {
@@ -123,10 +125,15 @@ impl BeaconKeeper {
                 return false;
             }
             Err(error) => {
+                self.failed_reads = self.failed_reads.saturating_add(1);
+                let backoff = Backoff::new(read_wait(context), read_wait(context).max(context.settings.interval()));
+                let wait = backoff.wait_after(self.failed_reads).max(context.settings.retry_after(&error));
+                self.next_read_at = Some(context.now + wait.mul_f64(spread));
                 context.push_note(Note::BeaconFailed(error));
                 return false;
             }
         };
+        self.failed_reads = 0;
         // A response from before the last write of this instance shows nothing.
         if self.known.as_ref().is_some_and(|known| found.change < known.change) {
             return false;
@@ -147,7 +154,7 @@ impl BeaconKeeper {
         self.lighting = false;
         match outcome {
             Ok(lit) => {
-                self.failures = 0;
+                self.failed_lights = 0;
                 if let Some(Lit { beacon, replaced }) = lit {
                     if self.covered == replaced {
                         self.covered = Some(beacon.change);
@@ -158,8 +165,9 @@ impl BeaconKeeper {
             // An instance that ends does not wait for it: the others find what it released when they list.
             Err(_) if context.is_ending() => {}
             Err(error) => {
-                let wait = Backoff::new(BETWEEN_LIGHTS, context.settings.lease_duration()).wait_after(self.failures);
-                self.failures = self.failures.saturating_add(1);
+                let wait =
+                    Backoff::new(BETWEEN_LIGHTS, context.settings.lease_duration()).wait_after(self.failed_lights);
+                self.failed_lights = self.failed_lights.saturating_add(1);
                 self.next_light_at = context.now + wait.max(context.settings.retry_after(&error));
                 self.report_change();
                 context.push_note(Note::BeaconFailed(error));

@@ -114,10 +114,13 @@ impl Partitions {
         // The storage has decided about the partition.
         self.setbacks.remove(&partition);
         context.record_won_claim();
-        // The owner that did not respond may still be processing the partition.
-        if requested && matches!(reason, ClaimReason::Stolen(_)) {
-            let cause = DuplicateCause::NotAcknowledged;
-            context.push_event(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
+        if matches!(reason, ClaimReason::Stolen(_)) {
+            // The owner should detect the loss soon. One that did not respond may still be processing the partition.
+            context.call_others();
+            if requested {
+                let cause = DuplicateCause::NotAcknowledged;
+                context.push_event(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
+            }
         }
         context.push_action(Action::Measure { partition: partition.clone(), recorded: lease.record().load });
         self.add_lease(context, lease);

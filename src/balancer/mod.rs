@@ -100,6 +100,7 @@ pub(crate) mod internal {
     pub use super::events::Note;
     pub use super::state::BalancerState;
     pub use super::step::{Action, Done, Happened, LoopCommand, ProcessingEnd, StorageRequest};
+    pub use crate::store::beacon::{Beacon, Lit};
 
     /// Sets how long the handlers of an application may take to stop, as a processor does, so that partitions are
     /// handed over. The application releases each partition when it reads

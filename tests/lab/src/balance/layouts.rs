@@ -1,6 +1,6 @@
 //! Plans of one instance in small groups, written as one letter per partition.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView};
 use eventhubs_checkpoint::internal::planner::{Plan, Policy, ReleaseReason, View, plan};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView};
-use eventhubs_checkpoint::internal::planner::{Idleness, Plan, Policy, View, plan};
+use eventhubs_checkpoint::internal::planner::{ClaimPace, Idleness, Plan, Policy, View, plan};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
@@ -294,6 +294,7 @@ fn any_plan_for_any_view_is_safe_and_stable() {
         let avoided = [0.0, 0.1, 0.9][rng.random_range(0..3)];
         let policy = Policy {
             strategy,
+            pace: [ClaimPace::One, ClaimPace::Part, ClaimPace::All][rng.random_range(0..3)],
             max_partitions: rng.random_bool(0.5).then(|| rng.random_range(0..=2 * partitions / owners + 1)),
             avoid: (0..partitions).filter(|_| rng.random_bool(avoided)).map(id).collect(),
             loads: random_loads(partitions, &mut rng),

@@ -49,7 +49,7 @@ async fn a_failing_storage_gets_no_more_requests() {
 #[tokio::test(start_paused = true)]
 async fn an_instance_with_few_requests_retries() {
     // A heartbeat is repeated more often, because all leases depend on it.
-    for (config, most) in [(config(), 130), (by_heartbeat(), 260)] {
+    for (config, most) in [(config(), 200), (by_heartbeat(), 330)] {
         for storage_fault in storage_faults() {
             let group = alone(4, config.clone()).await;
             group.set_faults(None, &FaultPlan::always(storage_fault.clone()));

@@ -4,7 +4,7 @@ use crate::sim::Simulation;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent, ReleaseReason};
 
-use super::group::{ABANDONED, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, held_by};
+use super::group::{ABANDONED, EXPIRY, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, held_by};
 
 /// Returns the events after the first `since` entries, without partitions and epochs.
 fn reasons(group: &Simulation, since: usize) -> Vec<(String, String)> {
@@ -73,7 +73,7 @@ async fn requested_changes_are_reported_as_requested() {
     // The next cycle, which claims the partitions again, is far away.
     let snapshots = group.handle("a").unwrap().snapshots();
     let cycles = snapshots.borrow().cycles;
-    comes(&group, LONGEST_CYCLE, |_| snapshots.borrow().cycles > cycles).await;
+    comes(&group, 5 * EXPIRY + ROUND, |_| snapshots.borrow().cycles > cycles).await;
     let since = group.trace().len();
     let held = group.handle("a").unwrap().snapshots().borrow().owned.clone();
     let [(first, ownership), (second, other)] = [held.first_key_value(), held.last_key_value()].map(Option::unwrap);

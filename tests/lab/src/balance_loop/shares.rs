@@ -9,8 +9,8 @@ use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent};
 use eventhubs_checkpoint::store::StorageWarning;
 
 use super::group::{
-    ABANDONED, INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, comes, config, events, group, held_by,
-    one_claim_at_a_time, sizes,
+    ABANDONED, INTERVAL, LONGEST_CYCLE, MINUTE, ROUND, balanced, claims_stay_apart, comes, config, events, group,
+    held_by, sizes,
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -30,7 +30,7 @@ fn hour_with_a_clock_ahead(ahead: time::Duration) -> (Vec<Entry>, Vec<Move>) {
         let mut group = Simulation::new(1, 32);
         group.start("a", config()).await.unwrap();
         balanced(&group, ROUND * 32).await;
-        one_claim_at_a_time(&group, 0);
+        claims_stay_apart(&group, 0);
         quiet_until(&group, 15 * MINUTE).await;
         assert_eq!(group.moves(), []);
 
@@ -39,7 +39,7 @@ fn hour_with_a_clock_ahead(ahead: time::Duration) -> (Vec<Entry>, Vec<Move>) {
         let skewed = matches!(group.store("b").unwrap().storage_warnings(), [StorageWarning::ClockSkew { .. }]);
         assert_eq!(skewed, !ahead.is_zero());
         balanced(&group, ROUND * 12).await;
-        one_claim_at_a_time(&group, 0);
+        claims_stay_apart(&group, 0);
         quiet_until(&group, 40 * MINUTE).await;
         assert_eq!(group.moves().len(), fewest_moves(32, &[32, 0, 0]));
         assert_eq!(group.moves().len(), 21);
@@ -47,7 +47,7 @@ fn hour_with_a_clock_ahead(ahead: time::Duration) -> (Vec<Entry>, Vec<Move>) {
         let before = group.trace().len();
         group.stop("b").await.unwrap();
         balanced(&group, LONGEST_CYCLE + ROUND * 6).await;
-        one_claim_at_a_time(&group, before);
+        claims_stay_apart(&group, before);
         quiet_until(&group, HOUR).await;
         assert_eq!(group.moves().len(), 21, "a released partition need not be stolen");
         (group.trace(), group.moves())
@@ -62,7 +62,7 @@ fn one_three_two_instances_move_the_fewest_in_an_hour() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn at_most_one_claim_at_a_time() {
+async fn at_most_claims_stay_apart() {
     let mut group = Simulation::new(2, 3);
     group.start("a", config()).await.unwrap();
     let first = comes(&group, ROUND, |group| held_by(group, "a") == 1).await;
@@ -71,7 +71,7 @@ async fn at_most_one_claim_at_a_time() {
     group.run_for(5 * MINUTE).await;
     group.set_partitions(0..8);
     balanced(&group, INTERVAL + ROUND * 5).await;
-    one_claim_at_a_time(&group, 0);
+    claims_stay_apart(&group, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ async fn a_join_steals_one_per_round_above_the_share() {
     let before = group.trace().len();
     group.start("d", config()).await.unwrap();
     balanced(&group, ROUND * 4).await;
-    one_claim_at_a_time(&group, before);
+    claims_stay_apart(&group, before);
     group.run_for(5 * MINUTE).await;
     assert_eq!(sizes(&group), [5, 5, 4, 4]);
     assert_eq!(group.moves().len(), fewest_moves(18, &[6, 6, 6, 0]));
@@ -125,7 +125,7 @@ async fn a_crash_is_shared_within_the_bound() {
         group.crash("c").await.unwrap();
         // At most two for each survivor; the first of them in the first cycle that finds the record expired.
         balanced(&group, ABANDONED + LONGEST_CYCLE + ROUND).await;
-        one_claim_at_a_time(&group, before);
+        claims_stay_apart(&group, before);
         group.run_for(5 * MINUTE).await;
         assert_eq!((sizes(&group), group.moves().len()), (vec![7, 7, 6], 0));
     }
@@ -174,6 +174,6 @@ async fn claims_stay_apart_while_the_hub_grows() {
         group.run_for(INTERVAL / 3).await;
         group.set_partitions(0..partitions);
     }
-    one_claim_at_a_time(&group, 0);
+    claims_stay_apart(&group, 0);
     balanced(&group, ROUND * 40).await;
 }

@@ -2,7 +2,8 @@
 //! [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState).
 //!
 //! Each reaction is computed once: [`Driven`] brings a fresh state into the [condition](Condition) of the instance,
-//! feeds it the [stimulus](Stimulus), and derives the [reaction](Reaction) from its actions and its snapshot.
+//! feeds it the [stimulus](Stimulus), and derives the [reaction](Reaction) from its actions and its snapshot. It must be
+//! the same whatever the [beacon](Lie) shows.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +14,7 @@ use rustc_hash::FxHasher;
 use eventhubs_checkpoint::internal::relation::Relation;
 use eventhubs_checkpoint::internal::rules::Goal;
 
-use super::driven::Driven;
+use super::driven::{Driven, Lie};
 use super::scenario::{Member, Rule};
 use super::state::{Handoff, HandoffStep, Instance, Owner, State};
 use super::system::Model;
@@ -176,8 +177,14 @@ impl Balancers {
         if let Some(reaction) = self.known.borrow().get(&requested) {
             return *reaction;
         }
-        let reaction =
-            Driven::into_condition(self.members, number, self.ignores_requests, condition, stimulus).reaction(stimulus);
+        let [reaction, others @ ..] = Lie::ALL.map(|lie| {
+            Driven::into_condition(self.members, number, self.ignores_requests, lie, condition, stimulus)
+                .reaction(stimulus)
+        });
+        assert!(
+            others.iter().all(|other| *other == reaction),
+            "the beacon decides: {requested:?}, {reaction:?}, {others:?}"
+        );
         self.known.borrow_mut().insert(requested, reaction);
         reaction
     }

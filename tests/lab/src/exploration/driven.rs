@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent, Snapshot};
 use eventhubs_checkpoint::internal::balancer::{
-    Action, BalancerState, Done, Happened, LoopCommand, LoopSettings, ProcessingEnd, StorageRequest,
+    Action, BalancerState, Beacon, Done, Happened, Lit, LoopCommand, LoopSettings, ProcessingEnd, StorageRequest,
 };
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
@@ -37,6 +37,7 @@ const OTHER_REQUESTER: &str = "also asking";
 pub(super) struct Driven {
     state: BalancerState,
     now: Duration,
+    lie: Lie,
     members: &'static [Member],
     this: Identity,
     snapshot: Option<Arc<Snapshot>>,
@@ -64,6 +65,53 @@ enum Sent {
     Poll,
 }
 
+/// What the beacon of the group shows instead of the truth. No reaction may depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lie {
+    /// It does not exist, and cannot be created.
+    Missing,
+    NotReadable,
+    /// It never shows a change, and looks young.
+    Frozen,
+    /// Each read shows a change.
+    AlwaysNew,
+    /// Another program has written it.
+    Foreign,
+    /// It shows earlier changes than before.
+    Backwards,
+}
+
+impl Lie {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Missing, Self::NotReadable, Self::Frozen, Self::AlwaysNew, Self::Foreign, Self::Backwards];
+
+    /// Returns the answer to a request about the beacon, or about another owner, which seems to be alive.
+    fn about(self, request: &StorageRequest, now: Duration) -> Option<Done> {
+        let shown = |change| Beacon { change, version: ETag::new("beacon"), age: Duration::ZERO, received: now };
+        let now = i64::try_from(now.as_millis()).unwrap();
+        let beacon = match self {
+            Self::Missing => Ok(None),
+            Self::NotReadable => Err(failure()),
+            Self::Frozen => Ok(Some(shown(7))),
+            Self::AlwaysNew => Ok(Some(shown(now))),
+            Self::Foreign => Ok(Some(shown(0))),
+            Self::Backwards => Ok(Some(shown(-now))),
+        };
+        match request {
+            StorageRequest::ReadBeacon => Some(Done::BeaconRead(beacon)),
+            StorageRequest::RefreshBeacon(_) => Some(Done::BeaconRefreshed(beacon)),
+            StorageRequest::LightBeacon(_) => {
+                let lit = beacon.map(|beacon| beacon.map(|beacon| Lit { beacon, replaced: None }));
+                Some(Done::BeaconLit(if self == Self::Missing { Err(failure()) } else { lit }))
+            }
+            StorageRequest::CheckOwner { owner, .. } => {
+                Some(Done::OwnerChecked { owner: owner.clone(), since_renewal: Ok(Some(STEP)) })
+            }
+            _ => None,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lists {
     Ownerships,
@@ -84,11 +132,12 @@ impl Driven {
         members: &'static [Member],
         number: usize,
         ignores_requests: bool,
+        lie: Lie,
         condition: Condition,
         next: Stimulus,
     ) -> Self {
         let holds = matches!(condition, Condition::Held { .. } | Condition::Leaving { .. } | Condition::HandingOver);
-        let mut this = Self::begun(members, number, !(ignores_requests && holds));
+        let mut this = Self::begun(members, number, lie, !(ignores_requests && holds));
         match condition {
             // A lease that was given up while its renewal was in progress.
             Condition::Idle if matches!(next, Stimulus::Renewed(_)) => {
@@ -175,7 +224,7 @@ impl Driven {
 /// Inputs.
 impl Driven {
     /// Returns a state that has listed the group once: the partition had another owner.
-    fn begun(members: &'static [Member], number: usize, hands_over: bool) -> Self {
+    fn begun(members: &'static [Member], number: usize, lie: Lie, hands_over: bool) -> Self {
         let this = members[number].identity();
         let config = BalancerConfig::default().with_handoff(hands_over);
         let settings = LoopSettings {
@@ -191,6 +240,7 @@ impl Driven {
         let mut begun = Self {
             state: BalancerState::new(settings, StdRng::seed_from_u64(0)),
             now: LONG_AGO,
+            lie,
             members,
             this,
             snapshot: None,
@@ -211,6 +261,7 @@ impl Driven {
 
     fn step(&mut self, happened: Happened) {
         let (mut sends_heartbeat, mut withdraws) = (false, false);
+        let mut answers = Vec::new();
         for action in self.state.step(happened, self.now) {
             match action {
                 Action::Publish(snapshot) => self.snapshot = Some(snapshot),
@@ -219,7 +270,10 @@ impl Driven {
                 Action::Request(StorageRequest::ListHeartbeats) => self.lists = Some(Lists::Heartbeats),
                 Action::Request(StorageRequest::SendHeartbeat) => sends_heartbeat = true,
                 Action::Request(StorageRequest::EndHeartbeat { .. }) => withdraws = true,
-                Action::Request(request) => self.send(request),
+                Action::Request(request) => match self.lie.about(&request, self.now) {
+                    Some(answer) => answers.push(answer),
+                    None => self.send(request),
+                },
                 Action::Replaced(_) | Action::Ended(_) | Action::Refused(..) => self.over = true,
                 Action::Measure { .. } | Action::Note(_) => {}
             }
@@ -229,6 +283,9 @@ impl Driven {
         }
         if withdraws {
             self.done(Done::HeartbeatEnded(Ok(())));
+        }
+        for answer in answers {
+            self.done(answer);
         }
     }
 

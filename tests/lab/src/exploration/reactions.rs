@@ -3,7 +3,7 @@
 use super::balancer::{
     Balancers, Chance, Condition, HandoffRequest, Listing, Outcome, Reaction, Renewal, RequestOutcome, Stimulus,
 };
-use super::driven::Driven;
+use super::driven::{Driven, Lie};
 use super::scenario::ABC;
 use super::state::Owner;
 
@@ -166,7 +166,7 @@ fn a_shutdown_releases_what_is_held_and_won() {
         assert_eq!(after(condition, Stimulus::ShutDown), Condition::Releasing, "{condition:?}");
     }
     let ending = |condition, outcome| {
-        let this = Driven::into_condition(ABC, 0, false, condition, Stimulus::ShutDown);
+        let this = Driven::into_condition(ABC, 0, false, Lie::Missing, condition, Stimulus::ShutDown);
         this.then(Stimulus::ShutDown).reaction(Stimulus::Claimed(outcome)).after
     };
     for (outcome, expected) in
@@ -211,7 +211,7 @@ fn the_way_into_a_condition_makes_no_difference() {
     for (from, way, to) in ways {
         let waits: &[_] = if to == Condition::Idle { &waits } else { &[] };
         for stimulus in stimuli(to) {
-            let start = Driven::into_condition(ABC, 0, false, from, Stimulus::ShutDown);
+            let start = Driven::into_condition(ABC, 0, false, Lie::Missing, from, Stimulus::ShutDown);
             let there = way.iter().chain(waits).fold(start, |this, happens| this.then(*happens));
             assert_eq!(there.condition(), to, "from {from:?} by {way:?}");
             assert_eq!(there.reaction(stimulus), reaction(to, stimulus), "from {from:?} by {way:?}: {stimulus:?}");

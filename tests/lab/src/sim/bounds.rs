@@ -138,7 +138,7 @@ impl Bounds {
     }
 
     /// Returns the maximum number of requests that an instance sends within `lasted` without faults, if it holds `held`
-    /// partitions and has gained `gained`. Each held partition is renewed as often as in a group with owners of other
+    /// partitions and has gained `gained`. It reads the beacon as often as it may, and reports a change each second. Each held partition is renewed as often as in a group with owners of other
     /// SDKs and is checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one
     /// claim is attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than
     /// without faults, and is read each time, because it is one record that must stay valid. A failure is followed by
@@ -151,9 +151,10 @@ impl Bounds {
         let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
         let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
         let heartbeat = 2 * times(self.expiry / 16);
+        let beacon = times(self.interval.min(Duration::from_secs(3))) + 3 * times(Duration::from_secs(1));
         let (held, gained) = (held as u64, gained as u64);
         let quick = QUICK_REQUESTS * (held + gained + 1);
-        quick + per_partition * held + 3 * times(self.interval) + heartbeat + REQUESTS_PER_CLAIM * gained
+        quick + per_partition * held + 3 * times(self.interval) + heartbeat + beacon + REQUESTS_PER_CLAIM * gained
     }
 
     fn rounds(&self, partitions: usize, instances: usize) -> Duration {
