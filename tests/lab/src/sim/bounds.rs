@@ -62,7 +62,7 @@ impl Bounds {
         let deadline = tuning.deadline(settings.expiry);
         let longest = (3 * settings.interval).min(settings.expiry / 2);
         Self {
-            cycle: longest + deadline.max(settings.slowness * 4),
+            cycle: longest.max(settings.notice_delay) + deadline.max(settings.slowness * 4),
             lifetime: settings.expiry + LeaseDurations::GRACE,
             foreign_lifetime: settings.foreign_lease_duration + LeaseDurations::GRACE,
             interval: settings.interval + (settings.latency + settings.slowness) * 4,
@@ -138,7 +138,8 @@ impl Bounds {
     }
 
     /// Returns the maximum number of requests that an instance sends within `lasted` without faults, if it holds `held`
-    /// partitions and has gained `gained`. It reads the beacon as often as it may, and reports a change each second. Each held partition is renewed as often as in a group with owners of other
+    /// partitions and has gained `gained`. Each read of the beacon may
+    /// be followed by two listings, and it may report a change each second. Each held partition is renewed as often as in a group with owners of other
     /// SDKs and is checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one
     /// claim is attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than
     /// without faults, and is read each time, because it is one record that must stay valid. A failure is followed by
@@ -151,7 +152,8 @@ impl Bounds {
         let Some(checkpoint_every) = self.checkpoint_every else { return u64::MAX };
         let per_partition = times(self.interval.max(self.expiry / 6)) + times(checkpoint_every);
         let heartbeat = 2 * times(self.expiry / 16);
-        let beacon = times(self.interval.min(Duration::from_secs(3))) + 3 * times(Duration::from_secs(1));
+        let reads = times(self.interval.min(Duration::from_secs(3)));
+        let beacon = 3 * reads + 3 * times(Duration::from_secs(1));
         let (held, gained) = (held as u64, gained as u64);
         let quick = QUICK_REQUESTS * (held + gained + 1);
         quick + per_partition * held + 3 * times(self.interval) + heartbeat + beacon + REQUESTS_PER_CLAIM * gained

@@ -2,6 +2,7 @@
 
 mod account;
 mod bad_events;
+mod beacon_fault;
 mod draw;
 mod failure_rule;
 mod incident;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 pub use self::account::Account;
 pub use self::bad_events::BadEvents;
+pub use self::beacon_fault::BeaconFault;
 pub(super) use self::draw::MOST_PER_MILLE;
 #[cfg(test)]
 pub(super) use self::draw::reset;
@@ -98,6 +100,8 @@ pub struct Plan {
     pub seed: u64,
     /// The storage account; `None`: a container in memory.
     pub account: Option<Account>,
+    /// What is wrong with the beacon of the group.
+    pub beacon: Option<BeaconFault>,
     /// Number of partitions of the hub at the beginning.
     pub partitions: u32,
     /// The settings of all instances of this crate that have no [`Terms`] of their own.
@@ -164,6 +168,8 @@ pub struct Settings {
     pub latency: Duration,
     /// How much longer a listing may take, without faults, because of the `Account`.
     pub slowness: Duration,
+    /// How much later changes may be noticed because of a [`BeaconFault`].
+    pub notice_delay: Duration,
     /// Settings that have their defaults unless [`Scale::wild`] is set.
     pub tuning: Tuning,
 }
@@ -187,6 +193,7 @@ impl Default for Settings {
             stable_names: true,
             latency: Duration::from_millis(50),
             slowness: Duration::ZERO,
+            notice_delay: Duration::ZERO,
             tuning: Tuning::default(),
         }
     }

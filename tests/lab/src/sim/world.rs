@@ -132,6 +132,9 @@ impl<'a> World<'a> {
         if let Some(account) = &plan.account {
             container = Arc::new(account.over(container, plan.seed));
         }
+        if let Some(fault) = plan.beacon {
+            container = fault.over(container);
+        }
         let mut world = Self {
             plan,
             factory,

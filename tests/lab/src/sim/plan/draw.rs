@@ -7,8 +7,8 @@ use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
 use super::{
-    Account, Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings, StorageFault,
-    Tuning, bad_events, failure_rule, one_by_one, terms,
+    Account, BeaconFault, Incident, IncidentKind, Load, Member, OwnPositions, Plan, Reset, Role, Scale, Settings,
+    StorageFault, Tuning, bad_events, failure_rule, one_by_one, terms,
 };
 use crate::sim::foreign::Sdk;
 
@@ -56,14 +56,16 @@ impl Plan {
         let account = scale.platform.then(|| Account::draw(&mut settings, &members, &incidents, scale, seed));
         let storm = scale.storm;
         let management_quota = failure_rule::quota(seed, scale);
-        Self { seed, account, partitions, settings, members, management_quota, loads, storm, incidents }
+        let beacon = BeaconFault::draw(seed);
+        settings.notice_delay = beacon.map_or(Duration::ZERO, |fault| fault.delay(settings.expiry));
+        Self { seed, account, beacon, partitions, settings, members, management_quota, loads, storm, incidents }
     }
 
-    /// Returns the plan of a seed without its incidents: for the comparison of groups without faults, and as a base for
+    /// Returns the plan of a seed without its incidents, and with a beacon that works: for the comparison of groups without faults, and as a base for
     /// handmade plans.
     #[must_use]
     pub fn calm(seed: u64, scale: &Scale) -> Self {
-        Self { incidents: Vec::new(), ..Self::draw(seed, scale) }
+        Self { incidents: Vec::new(), beacon: None, ..Self::draw(seed, scale) }
     }
 
     /// Adds an incident.
@@ -92,6 +94,7 @@ fn settings(rng: &mut StdRng) -> Settings {
         own_positions: OwnPositions::None,
         latency: Duration::from_millis([5, 50, 400][rng.random_range(0..3)]),
         slowness: Duration::ZERO,
+        notice_delay: Duration::ZERO,
         tuning: Tuning::default(),
     }
 }
