@@ -80,8 +80,6 @@ mod codec;
 mod error;
 #[cfg(feature = "eventhubs")]
 pub mod eventhubs;
-#[cfg(test)]
-mod hostile;
 #[cfg(feature = "testing")]
 #[doc(hidden)]
 pub mod internal;
@@ -93,6 +91,10 @@ pub mod store;
 mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+#[cfg(test)]
+mod tests {
+    pub(crate) mod hostile;
+}
 mod util;
 
 pub use error::{Error, ErrorKind, Result};

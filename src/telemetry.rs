@@ -30,8 +30,8 @@ use failures::WarningRateLimiter;
 pub(crate) use metrics::PartitionGauges;
 pub(crate) use metrics::{GroupMetrics, OwnedMetrics, PartitionMetrics};
 pub(crate) use processor::*;
-use requests::RequestCounters;
-pub use requests::{RequestCounts, StorageOperation, StorageOutcome};
+pub(crate) use requests::RequestCounters;
+pub use requests::{BillingType, RequestCounts, StorageOperation, StorageOutcome};
 pub(crate) use services::*;
 pub(crate) use spans::{Spans, partition_span, span_failed};
 

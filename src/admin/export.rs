@@ -99,7 +99,7 @@ mod tests {
     use super::super::records::GroupRecords;
     use super::super::records::samples::{hub, owned};
     use super::*;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     fn group() -> GroupDescription {
         let records = GroupRecords::empty().with(0, owned("a"), 0).with_checkpoint(0, 41, "410", 1);

@@ -164,8 +164,8 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::hostile::hostile_text;
     use crate::model::{CheckpointRecord, HeartbeatRecord, Incarnation, LeaseScope, OwnerId, OwnershipRecord, Pause};
+    use crate::tests::hostile::hostile_text;
 
     #[test]
     fn keys_that_no_other_sdk_knows_have_a_prefix() {

@@ -163,7 +163,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     fn names() -> BlobNames {
         let group = ConsumerGroup::new("NS.servicebus.windows.net", "Hub", "$Default").unwrap();

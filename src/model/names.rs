@@ -370,7 +370,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     #[test]
     fn partition_ids_are_ordered_by_number() {

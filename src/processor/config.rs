@@ -364,7 +364,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     fn read(json: &str) -> Result<ProcessorConfig, String> {
         serde_json::from_str(json).map_err(|error| error.to_string())

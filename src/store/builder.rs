@@ -23,7 +23,7 @@ use crate::clock::{LeaseClock, SystemLeaseClock, SystemWallClock, WallClock, is_
 use crate::codec::{BlobNames, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, Identity, Incarnation, NameCase, OwnerId};
-use crate::telemetry::{self, StorageOperation, Telemetry};
+use crate::telemetry::{self, BillingType, RequestCounters, StorageOperation, Telemetry};
 use crate::util::rng_from_seed;
 
 /// How often the first requests are sent: throttling or a restart of the storage must not end an instance that begins.
@@ -142,13 +142,13 @@ impl GroupStoreBuilder {
         let request_timeout = self.config.effective_request_timeout();
         let lease_clock = self.lease_clock.clone().unwrap_or_else(|| Arc::new(SystemLeaseClock::default()));
         let listing_timeouts = ListingTimeouts::new(request_timeout, self.config.lease_duration / 2);
-        let first = self.first_look(&*lease_clock, &listing_timeouts).await?;
+        let first = self.first_look(&*lease_clock, &listing_timeouts, telemetry.requests()).await?;
         let mut rng = rng_from_seed(self.seed)?;
         let incarnation = Incarnation::new_after(first.earlier.as_ref(), first.response.server_time, rng.next_u32());
         let names = BlobNames::new(&self.group, first.name_case);
         let other_names = Some(BlobNames::new(&self.group, first.name_case.other())).filter(|other| *other != names);
         let warnings = if self.config.verify_storage {
-            self.verify_storage(&names, &mut rng, request_timeout).await?
+            self.verify_storage(&names, &mut rng, request_timeout, telemetry.requests()).await?
         } else {
             Vec::new()
         };
@@ -187,13 +187,20 @@ impl GroupStoreBuilder {
 
     /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the
     /// heartbeat of this owner; otherwise all records in both name cases.
-    async fn first_look(&self, lease_clock: &dyn LeaseClock, timeouts: &ListingTimeouts) -> Result<FirstLook> {
+    async fn first_look(
+        &self,
+        lease_clock: &dyn LeaseClock,
+        timeouts: &ListingTimeouts,
+        requests: &RequestCounters,
+    ) -> Result<FirstLook> {
         let lower_names = BlobNames::new(&self.group, NameCase::Lower);
         let verbatim_names = BlobNames::new(&self.group, NameCase::Verbatim);
         if lower_names == verbatim_names {
-            let mut listing = self.first_listing(lower_names.record_prefix(RecordKind::Ownership), timeouts).await?;
+            let ownerships = lower_names.record_prefix(RecordKind::Ownership);
+            let mut listing = self.first_listing(ownerships, timeouts, requests).await?;
             // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
-            listing.blobs.extend(self.list_blobs(&lower_names.heartbeat_name(&self.owner), timeouts).await?.blobs);
+            let heartbeat = lower_names.heartbeat_name(&self.owner);
+            listing.blobs.extend(self.list_blobs(&heartbeat, timeouts, requests).await?.blobs);
             let records = Records::from_blobs(&lower_names, &listing.blobs, lease_clock);
             return Ok(FirstLook {
                 name_case: self.config.blob_name_case.explicit().unwrap_or(NameCase::Lower),
@@ -202,8 +209,8 @@ impl GroupStoreBuilder {
                 response: listing.response,
             });
         }
-        let in_lower = self.first_listing(lower_names.group_prefix(), timeouts).await?;
-        let in_verbatim = self.list_blobs(verbatim_names.group_prefix(), timeouts).await?;
+        let in_lower = self.first_listing(lower_names.group_prefix(), timeouts, requests).await?;
+        let in_verbatim = self.list_blobs(verbatim_names.group_prefix(), timeouts, requests).await?;
         let lower = Records::from_blobs(&lower_names, &in_lower.blobs, lease_clock);
         let verbatim = Records::from_blobs(&verbatim_names, &in_verbatim.blobs, lease_clock);
         let now = lease_clock.now();
@@ -241,21 +248,36 @@ impl GroupStoreBuilder {
 
     /// Lists the ownerships, and before that creates the container if it is missing and the settings ask for it. If it
     /// exists, the credentials need no permission to create it.
-    async fn first_listing(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
-        match self.list_blobs(prefix, timeouts).await {
+    async fn first_listing(
+        &self,
+        prefix: &str,
+        timeouts: &ListingTimeouts,
+        requests: &RequestCounters,
+    ) -> Result<ListResult> {
+        match self.list_blobs(prefix, timeouts, requests).await {
             Err(error) if self.config.create_container && error.kind() == ErrorKind::ContainerNotFound => {}
             listed => return listed,
         }
         let timeout = self.config.effective_request_timeout();
-        with_retries(timeout, || limit_request(timeout, "create container", self.container.create_container())).await?;
-        self.list_blobs(prefix, timeouts).await
+        with_retries(timeout, || {
+            let request = limit_request(timeout, "create container", self.container.create_container());
+            requests.count(StorageOperation::Connect, BillingType::List, request)
+        })
+        .await?;
+        self.list_blobs(prefix, timeouts, requests).await
     }
 
     /// Lists blobs. A listing that times out gets more time when it is repeated, as in a running store.
-    async fn list_blobs(&self, prefix: &str, timeouts: &ListingTimeouts) -> Result<ListResult> {
+    async fn list_blobs(
+        &self,
+        prefix: &str,
+        timeouts: &ListingTimeouts,
+        requests: &RequestCounters,
+    ) -> Result<ListResult> {
         with_retries(self.config.effective_request_timeout(), || {
             timeouts.limit_listing(prefix, |limit| {
-                limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix))
+                let request = limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix));
+                requests.count(StorageOperation::List, BillingType::List, request)
             })
         })
         .await
@@ -280,6 +302,7 @@ impl GroupStoreBuilder {
         names: &BlobNames,
         rng: &mut StdRng,
         timeout: Duration,
+        requests: &RequestCounters,
     ) -> Result<Vec<StorageWarning>> {
         let wall_clock = self.wall_clock.clone().or_else(|| (!is_paused()).then(|| Arc::new(SystemWallClock) as _));
         let warnings = with_retries(timeout, || {
@@ -287,7 +310,7 @@ impl GroupStoreBuilder {
             let wall_clock = wall_clock.as_deref();
             async move {
                 let container = &*self.container;
-                StorageCheck { container, prefix: names.verification_prefix(), name: &name, timeout }
+                StorageCheck { container, prefix: names.verification_prefix(), name: &name, timeout, requests }
                     .run(wall_clock)
                     .await
             }

@@ -6,7 +6,7 @@ use super::rules::{CaseConflict, LiveOwner};
 use crate::codec::{BlobNames, RecordKind};
 use crate::error::Result;
 use crate::model::{Heartbeat, NameCase, Ownership, Relation};
-use crate::telemetry::StorageOperation;
+use crate::telemetry::{BillingType, StorageOperation};
 
 impl GroupStore {
     /// Reads the ownership of every partition that has a record.
@@ -100,7 +100,9 @@ impl GroupStore {
         let list = self
             .inner
             .listing_timeouts
-            .limit_listing(prefix, |limit| self.send_within(limit, StorageOperation::List, self.container.list(prefix)))
+            .limit_listing(prefix, |limit| {
+                self.send_within(limit, StorageOperation::List, BillingType::List, self.container.list(prefix))
+            })
             .await?;
         self.record_response(list.response);
         Ok(Records::from_blobs(names, &list.blobs, &*self.inner.lease_clock))

@@ -29,7 +29,7 @@ use crate::codec;
 use crate::error::{ErrorKind, Result};
 pub use crate::model::{Heartbeat, HeartbeatRecord};
 use crate::model::{Incarnation, LeaseDurations, LeaseScope, Moment, OwnerId, OwnershipRecord, Relation};
-use crate::telemetry::StorageOperation;
+use crate::telemetry::{BillingType, StorageOperation};
 
 /// A heartbeat that is this many times older than its lease duration is stale, and any instance may delete it.
 const DELETED_AFTER: u32 = 10;
@@ -172,7 +172,8 @@ impl GroupStore {
 
     async fn delete_heartbeat(&self, owner: &OwnerId, etag: &ETag) -> Result<()> {
         let name = self.inner.names.heartbeat_name(owner);
-        let response = self.send(StorageOperation::Heartbeat, self.container.delete(&name, etag)).await?;
+        let response =
+            self.send(StorageOperation::Heartbeat, BillingType::Free, self.container.delete(&name, etag)).await?;
         self.record_response(response);
         Ok(())
     }

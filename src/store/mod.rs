@@ -44,7 +44,9 @@ use time::OffsetDateTime;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tracing::Instrument;
 
-use crate::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo, WriteResult, limit_request, take_unwritable};
+use crate::blob::{
+    Blob, BlobContainer, Condition, ETag, Metadata, ResponseInfo, WriteResult, limit_request, take_unwritable,
+};
 use crate::clock::LeaseClock;
 pub use crate::codec::MalformedRecord;
 use crate::codec::{BlobNames, RecordKind};
@@ -76,7 +78,7 @@ pub(crate) use rules::{CaseConflict, time_to_next_look};
 pub use verify::StorageWarning;
 
 pub use crate::model::{BlobNameCase, CheckpointRecord, LeaseDurations, NameCase, Ownership, OwnershipRecord};
-pub use crate::telemetry::{RequestCounts, StorageOperation, StorageOutcome};
+pub use crate::telemetry::{BillingType, RequestCounts, StorageOperation, StorageOutcome};
 
 /// The records of one consumer group, on behalf of one owner.
 ///
@@ -214,7 +216,7 @@ impl GroupStore {
         self.inner.request_timeout
     }
 
-    /// Returns how many requests have ended, by operation and outcome.
+    /// Returns how many requests have ended, by operation and outcome, and by the type that Azure bills.
     #[must_use]
     pub fn request_counts(&self) -> RequestCounts {
         self.inner.telemetry.requests().current_counts()
@@ -291,7 +293,9 @@ impl GroupStore {
         metadata: &Metadata,
         condition: &WriteCondition<ETag>,
     ) -> Result<WriteResult> {
-        let written = self.send(operation, self.container.write(name, metadata, &condition.into())).await?;
+        let condition = Condition::from(condition);
+        let request = self.container.write(name, metadata, &condition);
+        let written = self.send(operation, (&condition).into(), request).await?;
         self.record_response(written.response);
         Ok(written)
     }
@@ -299,7 +303,7 @@ impl GroupStore {
     /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them,
     /// because the blob is usually written back with all its keys.
     async fn read_blob(&self, name: &str) -> Result<Option<Blob>> {
-        match self.send(StorageOperation::Read, self.container.get(name)).await {
+        match self.send(StorageOperation::Read, BillingType::Other, self.container.get(name)).await {
             Ok(mut blob) => {
                 self.record_response(blob.response);
                 for rejected in take_unwritable(&mut blob.metadata) {
@@ -328,7 +332,7 @@ impl GroupStore {
             RecordName::Ownership(partition) => names.record_name(RecordKind::Ownership, partition),
             RecordName::Heartbeat(owner) => names.heartbeat_name(owner),
         };
-        match self.send(StorageOperation::Delete, self.container.delete(&name, version)).await {
+        match self.send(StorageOperation::Delete, BillingType::Free, self.container.delete(&name, version)).await {
             Ok(response) => self.record_response(response),
             // Azurite reports a conflict if the blob is missing.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => {
@@ -341,18 +345,24 @@ impl GroupStore {
         Ok(())
     }
 
-    async fn send<T>(&self, operation: StorageOperation, request: impl Future<Output = Result<T>>) -> Result<T> {
-        self.send_within(self.inner.request_timeout, operation, request).await
+    async fn send<T>(
+        &self,
+        operation: StorageOperation,
+        billing: BillingType,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        self.send_within(self.inner.request_timeout, operation, billing, request).await
     }
 
     async fn send_within<T>(
         &self,
         limit: Duration,
         operation: StorageOperation,
+        billing: BillingType,
         request: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let observed = self.outages.start(operation, &*self.inner.lease_clock);
-        let counted = self.inner.telemetry.requests().start(operation);
+        let counted = self.inner.telemetry.requests().start(operation, billing);
         // The backend may log, and the caller may be outside of the span.
         let request = request.instrument(self.telemetry().span().clone());
         let response = limit_request(limit, operation.as_str(), request).await;

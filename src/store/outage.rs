@@ -142,6 +142,7 @@ mod tests {
     use crate::error::{Error, ErrorKind};
     use crate::model::{ConsumerGroup, OwnerId};
     use crate::store::{GroupStore, StoreConfig};
+    use crate::telemetry::BillingType;
 
     const LIMIT: Duration = Duration::from_secs(35);
 
@@ -202,7 +203,7 @@ mod tests {
         let other = store().await;
         let store = other.clone().with_own_outages();
         let failure = async { Err::<(), _>(Error::new(ErrorKind::Unavailable, "x")) };
-        store.send(StorageOperation::Renew, failure).await.unwrap_err();
+        store.send(StorageOperation::Renew, BillingType::Other, failure).await.unwrap_err();
         advance(at(36)).await;
         other.list_checkpoints().await.unwrap();
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));
@@ -226,21 +227,21 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn successful_reads_do_not_hide_a_write_outage() {
         let store = store().await.with_own_outages();
-        let write = || store.send(StorageOperation::Renew, pending::<crate::error::Result<()>>());
+        let write = || store.send(StorageOperation::Renew, BillingType::Other, pending::<crate::error::Result<()>>());
         for _ in 0..5 {
             write().await.unwrap_err();
-            store.send(StorageOperation::Read, async { Ok(()) }).await.unwrap();
+            store.send(StorageOperation::Read, BillingType::Other, async { Ok(()) }).await.unwrap();
             timeout(at(4), write()).await.unwrap_err();
         }
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(45)));
-        store.send(StorageOperation::Renew, async { Ok(()) }).await.unwrap();
+        store.send(StorageOperation::Renew, BillingType::Other, async { Ok(()) }).await.unwrap();
         assert_eq!(store.outages().take_ended_outage().map(|ended| ended.silence), Some(at(45)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn an_aborted_request_counts_as_a_failure() {
         let store = store().await.with_own_outages();
-        let write = store.send(StorageOperation::Renew, pending::<crate::error::Result<()>>());
+        let write = store.send(StorageOperation::Renew, BillingType::Other, pending::<crate::error::Result<()>>());
         timeout(at(4), write).await.unwrap_err();
         advance(at(32)).await;
         assert_eq!(store.outages().unavailable_for(store.lease_clock_now()), Some(at(36)));

@@ -18,7 +18,7 @@ use crate::blob::{Blob, ETag};
 use crate::codec::{self, RecordKind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Incarnation, OwnerId, OwnershipRecord, PartitionId, Relation};
-use crate::telemetry::StorageOperation;
+use crate::telemetry::{BillingType, StorageOperation};
 use crate::util::lock;
 
 /// The outcome of a claim or a renewal.
@@ -103,7 +103,7 @@ impl GroupStore {
         // An HTTP client may drop header values that are not ASCII, such as an owner id of another SDK; a listing has
         // them. So a record without an owner id is read again from a listing.
         if read.as_ref().is_some_and(|blob| !codec::names_owner(&blob.metadata)) {
-            let list = self.send(StorageOperation::List, self.container.list(&name)).await?;
+            let list = self.send(StorageOperation::List, BillingType::List, self.container.list(&name)).await?;
             self.record_response(list.response);
             read = list.blobs.into_iter().find(|blob| blob.name == name);
         }

@@ -12,7 +12,7 @@ use super::rules::WriteCondition;
 use crate::backoff::Backoff;
 use crate::blob::{Condition, ETag};
 use crate::error::{Error, ErrorKind, Result};
-use crate::telemetry::StorageOperation;
+use crate::telemetry::{BillingType, StorageOperation};
 
 /// How many writes an operation sends before it gives up.
 const MAX_WRITES: u32 = 5;
@@ -135,6 +135,16 @@ impl From<&WriteCondition<ETag>> for Condition {
         match under {
             WriteCondition::Create => Self::Create,
             WriteCondition::IfMatch(version) => Self::IfMatch(version.clone()),
+        }
+    }
+}
+
+/// Creating a blob is *Put Blob*, changing one is *Set Blob Metadata*.
+impl From<&Condition> for BillingType {
+    fn from(condition: &Condition) -> Self {
+        match condition {
+            Condition::Create => Self::Write,
+            Condition::IfMatch(_) => Self::Other,
         }
     }
 }

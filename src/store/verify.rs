@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::blob::{Blob, BlobContainer, Condition, ETag, Metadata, WriteResult, limit_request};
 use crate::clock::WallClock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::telemetry::{BillingType, RequestCounters, StorageOperation};
 
 /// Listings slower than this delay renewals if many instances list at the same time.
 const SLOW: Duration = Duration::from_millis(500);
@@ -87,6 +88,7 @@ pub(super) struct StorageCheck<'a> {
     /// Of one run: a lost write of an earlier one may still arrive.
     pub(super) name: &'a str,
     pub(super) timeout: Duration,
+    pub(super) requests: &'a RequestCounters,
 }
 
 impl StorageCheck<'_> {
@@ -99,16 +101,16 @@ impl StorageCheck<'_> {
         match deleted? {
             Some(warning) => warnings.push(warning),
             // A later start goes on with it.
-            None => drop(self.in_time(self.tidy_up()).await),
+            None => drop(limit_request(self.timeout, "verification", self.tidy_up()).await),
         }
         Ok(warnings)
     }
 
     /// Deletes old blobs of checks. Another instance may do the same.
     async fn tidy_up(&self) -> Result<()> {
-        let listed = self.container.list(self.prefix).await?.blobs;
+        let listed = self.count(BillingType::List, self.container.list(self.prefix)).await?.blobs;
         for old in listed.iter().filter(|blob| blob.age() > OLD) {
-            match self.container.delete(&old.name, &old.etag).await {
+            match self.count(BillingType::Free, self.container.delete(&old.name, &old.etag)).await {
                 Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Conflict) => return Err(error),
                 _ => {}
             }
@@ -126,7 +128,7 @@ impl StorageCheck<'_> {
         self.must_be_refused(&changed, "a write under an ETag that has changed").await?;
         self.must_be_refused(&Condition::Create, "the creation of a blob that exists").await?;
         let read = self
-            .in_time(self.container.get(self.name))
+            .in_time(BillingType::Other, self.container.get(self.name))
             .await
             .map_err(|error| check_failed_error("a blob cannot be read", error))?;
         if !shows_last_write(&read, &second.etag) {
@@ -139,19 +141,25 @@ impl StorageCheck<'_> {
         Ok(warnings)
     }
 
-    async fn in_time<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
-        limit_request(self.timeout, "verification", request).await
+    async fn count<T>(&self, billing: BillingType, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.requests.count(StorageOperation::Connect, billing, request).await
+    }
+
+    async fn in_time<T>(&self, billing: BillingType, request: impl Future<Output = Result<T>>) -> Result<T> {
+        self.count(billing, limit_request(self.timeout, "verification", request)).await
+    }
+
+    async fn write(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
+        self.in_time(condition.into(), self.container.write(self.name, &probe_metadata(value), condition)).await
     }
 
     async fn write_probe(&self, value: &str, condition: &Condition) -> Result<WriteResult> {
-        self.in_time(self.container.write(self.name, &probe_metadata(value), condition))
-            .await
-            .map_err(|error| check_failed_error(NOT_WRITTEN, error))
+        self.write(value, condition).await.map_err(|error| check_failed_error(NOT_WRITTEN, error))
     }
 
     /// Checks the blob before its first write. A new group depends on both answers.
     async fn must_be_missing(&self) -> Result<()> {
-        match self.in_time(self.container.get(self.name)).await {
+        match self.in_time(BillingType::Other, self.container.get(self.name)).await {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(check_failed_error("a read of a missing blob fails for another reason", error)),
             Ok(_) => {
@@ -159,7 +167,7 @@ impl StorageCheck<'_> {
             }
         }
         let anything = Condition::IfMatch(ETag::new("0x8DD000000000000"));
-        match self.in_time(self.container.write(self.name, &probe_metadata("0"), &anything)).await {
+        match self.write("0", &anything).await {
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(()),
             Err(error) => Err(check_failed_error(NOT_WRITTEN, error)),
             Ok(_) => Err(condition_ignored_error("a write under an ETag to a missing blob")),
@@ -167,7 +175,7 @@ impl StorageCheck<'_> {
     }
 
     async fn must_be_refused(&self, condition: &Condition, what: &str) -> Result<()> {
-        match self.in_time(self.container.write(self.name, &probe_metadata("3"), condition)).await {
+        match self.write("3", condition).await {
             Err(error) if error.kind() == ErrorKind::Conflict => Ok(()),
             Err(error) => {
                 Err(check_failed_error("a conditional write fails for a reason other than its condition", error))
@@ -182,7 +190,7 @@ impl StorageCheck<'_> {
         for _ in 0..LISTINGS {
             let sent = Instant::now();
             let listed = self
-                .in_time(self.container.list(self.name))
+                .in_time(BillingType::List, self.container.list(self.name))
                 .await
                 .map_err(|error| check_failed_error("blobs cannot be listed", error))?;
             fastest = fastest.min(sent.elapsed());
@@ -195,8 +203,8 @@ impl StorageCheck<'_> {
 
     async fn delete_probe(&self) -> Result<Option<StorageWarning>> {
         let deleted = async {
-            let current = self.in_time(self.container.get(self.name)).await?.etag;
-            self.in_time(self.container.delete(self.name, &current)).await
+            let current = self.in_time(BillingType::Other, self.container.get(self.name)).await?.etag;
+            self.in_time(BillingType::Free, self.container.delete(self.name, &current)).await
         };
         match deleted.await {
             Ok(_) => Ok(None),

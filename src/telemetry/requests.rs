@@ -1,4 +1,4 @@
-//! Counts of the requests to the storage, by operation and outcome.
+//! Counts of the requests to the storage, by operation and outcome, and by the type that Azure bills.
 
 use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +35,8 @@ pub enum StorageOperation {
     Delete,
     /// Reading or writing the beacon of the group, which shows when a listing is worth its price.
     Beacon,
+    /// Creating the container and verifying the storage, while a store connects.
+    Connect,
 }
 
 impl StorageOperation {
@@ -51,6 +53,7 @@ impl StorageOperation {
         Self::Heartbeat,
         Self::Delete,
         Self::Beacon,
+        Self::Connect,
     ];
 
     /// Returns the name in logs and metrics.
@@ -68,6 +71,41 @@ impl StorageOperation {
             Self::Heartbeat => "heartbeat",
             Self::Delete => "delete",
             Self::Beacon => "beacon",
+            Self::Connect => "connect",
+        }
+    }
+}
+
+/// What Azure Blob Storage bills for a request. A failed request is billed like any other.
+///
+/// The types are those of general-purpose v2 accounts and of premium block blobs, by the page
+/// [Map each REST operation to a price](https://learn.microsoft.com/azure/storage/blobs/map-rest-apis-transaction-categories)
+/// of 14 May 2025. Their prices differ by more than ten times: see [`cost`](crate::cost).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BillingType {
+    /// *List Blobs* and *Create Container*, which are list and create container operations.
+    List,
+    /// *Put Blob*, a write operation: the creation of a record.
+    Write,
+    /// *Set Blob Metadata* and *Get Blob Properties*, which are other operations: the change of a record, and a read.
+    Other,
+    /// *Delete Blob*, which is free.
+    Free,
+}
+
+impl BillingType {
+    /// All types, in the order of their declaration.
+    pub const ALL: &'static [Self] = &[Self::List, Self::Write, Self::Other, Self::Free];
+
+    /// Returns the name in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::List => "list",
+            Self::Write => "write",
+            Self::Other => "other",
+            Self::Free => "free",
         }
     }
 }
@@ -137,22 +175,39 @@ type Table<T> = [[T; StorageOutcome::ALL.len()]; StorageOperation::ALL.len()];
 #[derive(Debug, Default)]
 pub(crate) struct RequestCounters {
     table: Table<AtomicU64>,
+    by_billing: [AtomicU64; BillingType::ALL.len()],
     metrics: GroupMetrics,
 }
 
 impl RequestCounters {
     pub(crate) fn new(metrics: GroupMetrics) -> Self {
-        Self { table: Table::default(), metrics }
+        Self { metrics, ..Self::default() }
     }
 
     /// Starts to count a request that is about to be sent. If it is dropped without a response, its outcome is
     /// [`StorageOutcome::Indeterminate`].
-    pub(crate) fn start(&self, operation: StorageOperation) -> CountedRequest<'_> {
-        CountedRequest { counters: self, operation, outcome: StorageOutcome::Indeterminate }
+    pub(crate) fn start(&self, operation: StorageOperation, billing: BillingType) -> CountedRequest<'_> {
+        CountedRequest { counters: self, operation, billing, outcome: StorageOutcome::Indeterminate }
+    }
+
+    /// Sends a request, and counts it.
+    pub(crate) async fn count<T>(
+        &self,
+        operation: StorageOperation,
+        billing: BillingType,
+        request: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let counted = self.start(operation, billing);
+        let response = request.await;
+        counted.finish(&response);
+        response
     }
 
     pub(crate) fn current_counts(&self) -> RequestCounts {
-        RequestCounts(self.table.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))))
+        RequestCounts {
+            table: self.table.each_ref().map(|row| row.each_ref().map(|count| count.load(Ordering::Relaxed))),
+            by_billing: self.by_billing.each_ref().map(|count| count.load(Ordering::Relaxed)),
+        }
     }
 }
 
@@ -161,6 +216,7 @@ impl RequestCounters {
 pub(crate) struct CountedRequest<'a> {
     counters: &'a RequestCounters,
     operation: StorageOperation,
+    billing: BillingType,
     outcome: StorageOutcome,
 }
 
@@ -173,42 +229,55 @@ impl CountedRequest<'_> {
 
 impl Drop for CountedRequest<'_> {
     fn drop(&mut self) {
-        let Self { counters, operation, outcome } = *self;
+        let Self { counters, operation, billing, outcome } = *self;
         counters.table[operation as usize][outcome as usize].fetch_add(1, Ordering::Relaxed);
-        counters.metrics.count_request(operation.as_str(), outcome.as_str());
+        counters.by_billing[billing as usize].fetch_add(1, Ordering::Relaxed);
+        counters.metrics.count_request(operation.as_str(), outcome.as_str(), billing.as_str());
     }
 }
 
-/// The number of requests that a store has sent since it was connected, by operation and outcome.
+/// The number of requests that a store has sent since it began to connect, by operation and outcome, and by the type
+/// that Azure bills.
 ///
-/// A listing counts once; it is one request for up to 5000 partitions. A read that the backend repeats counts once.
-/// Serialized, this is a map from each operation to its total.
+/// A listing counts once; it is one request for up to 5000 blobs. A read that the backend repeats counts once. A request
+/// that did not reach the storage counts, although it is not billed. Serialized, this is a map from each operation to
+/// its total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestCounts(Table<u64>);
+pub struct RequestCounts {
+    table: Table<u64>,
+    by_billing: [u64; BillingType::ALL.len()],
+}
 
 impl RequestCounts {
     /// Returns the number of requests of this operation with this outcome.
     #[must_use]
     pub fn of(&self, operation: StorageOperation, outcome: StorageOutcome) -> u64 {
-        self.0[operation as usize][outcome as usize]
+        self.table[operation as usize][outcome as usize]
     }
 
     /// Returns the number of requests of this operation.
     #[must_use]
     pub fn total(&self, operation: StorageOperation) -> u64 {
-        self.0[operation as usize].iter().sum()
+        self.table[operation as usize].iter().sum()
+    }
+
+    /// Returns the number of requests that Azure bills as this type.
+    #[must_use]
+    pub fn billed_as(&self, billing: BillingType) -> u64 {
+        self.by_billing[billing as usize]
     }
 
     /// Returns the number of all requests.
     #[must_use]
     pub fn sum(&self) -> u64 {
-        self.0.as_flattened().iter().sum()
+        self.by_billing.iter().sum()
     }
 }
 
 impl AddAssign for RequestCounts {
     fn add_assign(&mut self, other: Self) {
-        for (sum, count) in self.0.as_flattened_mut().iter_mut().zip(other.0.as_flattened()) {
+        let sums = self.table.as_flattened_mut().iter_mut().chain(&mut self.by_billing);
+        for (sum, count) in sums.zip(other.table.as_flattened().iter().chain(&other.by_billing)) {
             *sum += count;
         }
     }
@@ -230,29 +299,32 @@ mod tests {
     use crate::error::Error;
 
     #[test]
-    fn requests_are_counted_by_operation_and_outcome() {
+    fn requests_are_counted_by_operation_outcome_and_type() {
         let counters = RequestCounters::default();
         let error = |kind| Err::<(), _>(Error::new(kind, "x"));
-        counters.start(StorageOperation::Claim).finish(&Ok(()));
-        counters.start(StorageOperation::Claim).finish(&error(ErrorKind::Conflict));
-        counters.start(StorageOperation::Read).finish(&error(ErrorKind::Unauthorized));
-        drop(counters.start(StorageOperation::Release));
+        counters.start(StorageOperation::Claim, BillingType::Write).finish(&Ok(()));
+        counters.start(StorageOperation::Claim, BillingType::Other).finish(&error(ErrorKind::Conflict));
+        counters.start(StorageOperation::Read, BillingType::Other).finish(&error(ErrorKind::Unauthorized));
+        drop(counters.start(StorageOperation::Release, BillingType::Other));
         let mut counts = counters.current_counts();
         counts += counters.current_counts();
         assert_eq!((counts.total(StorageOperation::Claim), counts.total(StorageOperation::Renew)), (4, 0));
         assert_eq!(counts.of(StorageOperation::Claim, StorageOutcome::Conflict), 2);
         assert_eq!(counts.of(StorageOperation::Read, StorageOutcome::Rejected), 2);
         assert_eq!(counts.of(StorageOperation::Release, StorageOutcome::Indeterminate), 2);
+        assert_eq!(BillingType::ALL.iter().map(|it| counts.billed_as(*it)).collect::<Vec<_>>(), [0, 2, 6, 0]);
+        assert_eq!(counts.sum(), 8);
         let json = serde_json::to_string(&counts).unwrap();
         assert_eq!(
             json,
-            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0,"delete":0,"beacon":0}"#
+            r#"{"list":0,"read":2,"claim":4,"renew":0,"release":2,"adopt":0,"checkpoint":0,"request_handoff":0,"heartbeat":0,"delete":0,"beacon":0,"connect":0}"#
         );
     }
 
     #[test]
-    fn operations_and_outcomes_index_the_table() {
+    fn all_values_index_the_counts() {
         assert!(StorageOperation::ALL.iter().enumerate().all(|(index, operation)| *operation as usize == index));
         assert!(StorageOutcome::ALL.iter().enumerate().all(|(index, outcome)| *outcome as usize == index));
+        assert!(BillingType::ALL.iter().enumerate().all(|(index, billing)| *billing as usize == index));
     }
 }

@@ -151,7 +151,7 @@ mod metrics {
     use eventhubs_checkpoint::processor::{
         DeadLetter, DeadLetterPolicy, EventError, HandlerError, PartitionContext, Processor, TrackedEvent, handler_fn,
     };
-    use eventhubs_checkpoint::store::{StorageOperation, StorageOutcome};
+    use eventhubs_checkpoint::store::{BillingType, StorageOperation, StorageOutcome};
     use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
     use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
     use tokio::time::{sleep, timeout};
@@ -434,12 +434,23 @@ mod metrics {
         world.faulty.set_plan(FaultPlan::default().with(0.1, Fault::Unreachable).with(0.1, Fault::RequestLost));
         processor.run(sleep(600 * SECOND)).await.unwrap();
         let requests = store.request_counts();
+        let counted = |operation: StorageOperation, outcome: StorageOutcome, billing: BillingType| {
+            let labels =
+                [("billing", billing.as_str()), ("operation", operation.as_str()), ("outcome", outcome.as_str())];
+            observed.get("storage_requests_total", &labels.map(|(name, value)| format!("{name}={value}")).join(","))
+        };
+        let mut by_billing = [0.0; BillingType::ALL.len()];
         for &operation in StorageOperation::ALL {
             for &outcome in StorageOutcome::ALL {
-                let labels = format!("operation={},outcome={}", operation.as_str(), outcome.as_str());
-                let counted = observed.get("storage_requests_total", &labels);
-                assert_eq!(counted.to_string(), requests.of(operation, outcome).to_string(), "{labels}");
+                let of_types = BillingType::ALL.iter().map(|billing| counted(operation, outcome, *billing));
+                let of_types: Vec<_> = of_types.collect();
+                by_billing.iter_mut().zip(&of_types).for_each(|(sum, count)| *sum += count);
+                let sum: f64 = of_types.iter().sum();
+                assert_eq!(sum.to_string(), requests.of(operation, outcome).to_string(), "{operation:?} {outcome:?}");
             }
+        }
+        for (&billing, sum) in BillingType::ALL.iter().zip(by_billing) {
+            assert_eq!(sum.to_string(), requests.billed_as(billing).to_string(), "{billing:?}");
         }
         assert!(
             requests.of(StorageOperation::List, StorageOutcome::Ok) > 10

@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemWallClock;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     fn clock() -> Arc<dyn WallClock> {
         Arc::new(SystemWallClock)

@@ -121,7 +121,7 @@ mod tests {
     use time::macros::datetime;
 
     use super::*;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     fn with(pairs: &[(&'static str, &'static str)]) -> Headers {
         let mut headers = Headers::new();

@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::hostile_text;
+    use crate::tests::hostile::hostile_text;
 
     #[test]
     fn other_forms_are_no_trace_context() {

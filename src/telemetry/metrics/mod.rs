@@ -38,7 +38,7 @@
 //! | `eventhubs_checkpoint_incomplete_handoffs_total` | counter | count | `cause` | Requested handoffs in which the partition moved without its last checkpoint: `not_acknowledged`, `handler_still_running`, `checkpoint_not_written`. |
 //! | `eventhubs_checkpoint_cycle_duration_seconds` | histogram | seconds | | Time that a load-balancing cycle took, from its listing to its decision. |
 //! | `eventhubs_checkpoint_cycle_failures_total` | counter | count | | Load-balancing cycles that failed. |
-//! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome` | Requests to the storage, by operation and outcome. |
+//! | `eventhubs_checkpoint_storage_requests_total` | counter | count | `operation`, `outcome`, `billing` | Requests to the storage, by operation, outcome and the type that Azure bills: `list`, `write`, `other`, `free`. |
 //!
 //! # Gauges
 //!
@@ -109,8 +109,9 @@ impl GroupMetrics {
         Self(Scope::new(group))
     }
 
-    pub(crate) fn count_request(&self, operation: &'static str, outcome: &'static str) {
-        self.0.counter(&STORAGE_REQUESTS, &[("operation", operation), ("outcome", outcome)]).increment(1);
+    pub(crate) fn count_request(&self, operation: &'static str, outcome: &'static str, billing: &'static str) {
+        let labels = [("operation", operation), ("outcome", outcome), ("billing", billing)];
+        self.0.counter(&STORAGE_REQUESTS, &labels).increment(1);
     }
 
     pub(crate) fn count_claim(&self, reason: &'static str) {

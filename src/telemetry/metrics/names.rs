@@ -124,8 +124,8 @@ metrics! {
         "Time that a load-balancing cycle took, from its listing to its decision.";
     CYCLE_FAILURES = "cycle_failures_total", Counter, Count, [],
         "Load-balancing cycles that failed.";
-    STORAGE_REQUESTS = "storage_requests_total", Counter, Count, ["operation", "outcome"],
-        "Requests to the storage, by operation and outcome.";
+    STORAGE_REQUESTS = "storage_requests_total", Counter, Count, ["operation", "outcome", "billing"],
+        "Requests to the storage, by operation, outcome and the type that Azure bills: `list`, `write`, `other`, `free`.";
 }
 
 /// Buckets for `handler_duration_seconds`, in seconds: the buckets that the semantic conventions of OpenTelemetry

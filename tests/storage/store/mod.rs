@@ -1,6 +1,7 @@
 //! The store on a container in memory: its settings, its verification of the storage, its log, and its limit of
 //! concurrent operations. The rules for the records are in `protocol`.
 
+mod billing;
 mod identity_and_heartbeats;
 mod name_case_races;
 mod slow_storage;
