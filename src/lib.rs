@@ -50,6 +50,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 //! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
 //! | a client of `azure_storage_blobs` 0.21 | `blob::legacy` (feature `legacy-sdk`) |
 //! | metrics | [`metrics`] |
+//! | what the requests to the storage cost | [`cost`], or `ehcp cost` |
 //! | tests without a cloud | `testing` (feature `testing`), [`blob::memory`] |
 //!
 //! # Limits
@@ -77,6 +78,7 @@ pub mod balancer;
 pub mod blob;
 mod clock;
 mod codec;
+pub mod cost;
 mod error;
 #[cfg(feature = "eventhubs")]
 pub mod eventhubs;

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::pacing::Pacing;
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
 use crate::model::{Identity, LeaseDurations, LeaseScope};
 use crate::planner::LoadBalancingStrategy;
-use crate::store::LeaseTimes;
+use crate::store::{LeaseTimes, time_to_next_look};
 use crate::util::{setters, show_setting};
 
 /// How long handlers may take to finish, by default: Kubernetes kills a pod after 30 s, in which a handler may drain
@@ -18,6 +19,18 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often the beacon is read, by default. What a group reads more often than that costs more than it saves by rare
 /// listings.
 const BEACON_INTERVAL: Duration = Duration::from_secs(3);
+
+/// The heartbeat is written this often per lease duration: several writes may fail before other instances take over
+/// what it keeps alive.
+const HEARTBEATS_PER_LEASE_DURATION: u32 = 4;
+
+/// Each lease is renewed up to a tenth earlier than at the age of its renewal, so that leases which were won together
+/// are not renewed together.
+const AVERAGE_SPREAD: f64 = 0.95;
+
+/// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
+/// checkpoints. One response holds 5000 blobs.
+pub(crate) const MOST_LISTED_TOGETHER: usize = 2000;
 
 /// The longest cooldown. Longer ones make no difference, and sums of them must not overflow.
 const LONGEST_COOLDOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
@@ -173,6 +186,33 @@ impl BalancerConfig {
         self
     }
 
+    /// Returns how long an instance waits between its requests while nothing changes in its group. The estimate of the
+    /// [`cost`](crate::cost) rests on it.
+    pub(crate) fn steady_pace(&self, times: LeaseTimes, drain_timeout: Duration) -> SteadyPace {
+        SteadyPace {
+            renewal: self.renewal_age(times, drain_timeout).mul_f64(AVERAGE_SPREAD),
+            listing: Pacing::average_calm_wait(self.load_balancing_interval, times.lease_duration),
+            heartbeat: heartbeat_wait(times.lease_duration),
+            case_look: time_to_next_look(false, times.lease_duration),
+        }
+    }
+
+    /// Returns the age at which a lease ends with [`OnLeaseExpiry::Stop`]. The handler must have stopped before the
+    /// server can show an age of the lease duration, and the server shows whole seconds.
+    fn lease_lifetime(&self, times: LeaseTimes, drain_timeout: Duration) -> Option<Duration> {
+        let strict = self.on_lease_expiry == OnLeaseExpiry::Stop;
+        strict.then(|| times.lease_duration.saturating_sub(LeaseDurations::GRACE + drain_timeout))
+    }
+
+    /// Returns the age at which a lease is renewed: half the lease duration. With [`OnLeaseExpiry::Stop`] the lease
+    /// ends earlier, and a renewal that meets the request of another instance needs three requests, each of which may
+    /// take almost the request timeout, so it begins earlier, too, but not before a third of that time.
+    fn renewal_age(&self, times: LeaseTimes, drain_timeout: Duration) -> Duration {
+        let half = times.lease_duration / 2;
+        let Some(lifetime) = self.lease_lifetime(times, drain_timeout) else { return half };
+        half.min(lifetime.saturating_sub(3 * times.request_timeout).max(lifetime / 3))
+    }
+
     pub(crate) fn check_settings(&self, times: LeaseTimes) -> Result<()> {
         let interval = self.load_balancing_interval;
         let lease = times.lease_duration;
@@ -256,6 +296,24 @@ fn time_to_drain(LeaseTimes { lease_duration, request_timeout }: LeaseTimes) -> 
     lease_duration.checked_sub(lease_duration / 2 + request_timeout + LeaseDurations::GRACE)
 }
 
+/// Returns the wait between two heartbeats.
+pub(super) fn heartbeat_wait(lease_duration: Duration) -> Duration {
+    lease_duration / HEARTBEATS_PER_LEASE_DURATION
+}
+
+/// How long an instance waits, on average, between two requests of the same kind while nothing changes in its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SteadyPace {
+    /// Between two renewals of one lease.
+    pub(crate) renewal: Duration,
+    /// Between two cycles.
+    pub(crate) listing: Duration,
+    /// Between two heartbeats, if the instance needs one.
+    pub(crate) heartbeat: Duration,
+    /// Between two listings of the other name case, if the names of the group have capitals.
+    pub(crate) case_look: Duration,
+}
+
 /// The settings of a loop and of its store.
 #[allow(missing_docs, reason = "private, but for tests")]
 #[derive(Clone, Debug)]
@@ -293,20 +351,18 @@ impl LoopSettings {
         self.config.handoff && !self.drain_timeout.is_zero()
     }
 
-    /// Returns the age at which a lease ends with [`OnLeaseExpiry::Stop`]. The handler must have stopped before the
-    /// server can show an age of the lease duration, and the server shows whole seconds.
-    pub(super) fn lease_lifetime(&self) -> Option<Duration> {
-        let strict = self.config.on_lease_expiry == OnLeaseExpiry::Stop;
-        strict.then(|| self.lease_duration().saturating_sub(LeaseDurations::GRACE + self.drain_timeout))
+    fn lease_times(&self) -> LeaseTimes {
+        LeaseTimes { lease_duration: self.lease_duration(), request_timeout: self.request_timeout }
     }
 
-    /// Returns the age at which a lease is renewed: half the lease duration. With [`OnLeaseExpiry::Stop`] the lease
-    /// ends earlier, and a renewal that meets the request of another instance needs three requests, each of which may
-    /// take almost the request timeout, so it begins earlier, too, but not before a third of that time.
+    /// Returns the age at which a lease ends with [`OnLeaseExpiry::Stop`].
+    pub(super) fn lease_lifetime(&self) -> Option<Duration> {
+        self.config.lease_lifetime(self.lease_times(), self.drain_timeout)
+    }
+
+    /// Returns the age at which a lease is renewed.
     pub(super) fn renewal_age(&self) -> Duration {
-        let half = self.lease_duration() / 2;
-        let Some(lifetime) = self.lease_lifetime() else { return half };
-        half.min(lifetime.saturating_sub(3 * self.request_timeout).max(lifetime / 3))
+        self.config.renewal_age(self.lease_times(), self.drain_timeout)
     }
 
     /// Returns the wait before the first retry of a request that failed.

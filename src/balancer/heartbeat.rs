@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::config::heartbeat_wait;
 use super::context::Context;
 use super::events::{Note, OwnershipEvent};
 use super::partitions::Partitions;
@@ -11,10 +12,6 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::model::{Heartbeat, LeaseScope, Moment, OwnerId};
 use crate::planner::{PartitionOwner, View};
 use crate::store::membership::{HeartbeatOutcome, is_stale};
-
-/// The heartbeat is written this often per lease duration: several writes may fail before other instances take over
-/// what it keeps alive.
-const PER_LEASE_DURATION: u32 = 4;
 
 /// The leases are renewed individually once the heartbeat has failed for the lease duration divided by this. Then as
 /// much time is left as if they had always been.
@@ -211,7 +208,7 @@ impl HeartbeatKeeper {
                 self.failures = 0;
                 self.trying_since = None;
                 self.error = None;
-                self.next_write_at = Some(self.sent + context.settings.lease_duration() / PER_LEASE_DURATION);
+                self.next_write_at = Some(self.sent + heartbeat_wait(context.settings.lease_duration()));
             }
             Ok(HeartbeatOutcome::DeclaredDead { by }) => {
                 partitions.record_invalid_heartbeat();

@@ -79,6 +79,7 @@ use crate::telemetry::OwnedMetrics;
 use crate::util::rng_from_seed;
 
 use config::LoopSettings;
+pub(crate) use config::MOST_LISTED_TOGETHER;
 pub use config::{BalancerConfig, OnLeaseExpiry};
 use driver::{Driver, Ports};
 use events::Events;

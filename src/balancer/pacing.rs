@@ -122,6 +122,11 @@ impl Pacing {
         }
     }
 
+    /// Returns the average wait between two cycles of a group in which nothing changes, with a beacon that works.
+    pub(super) fn average_calm_wait(lease_duration: Duration) -> Duration {
+        (LONGEST_TRUSTING * lease_duration).mul_f64(0.95)
+    }
+
     /// Returns when the next cycle begins; `None` while one is running. `trusted_until`: until then the beacon and the
     /// watched owners show what happens, so that a group in which nothing changes need not be listed.
     pub(super) fn next_cycle_at(&self, trusted_until: Option<Moment>) -> Option<Moment> {

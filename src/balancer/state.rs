@@ -12,6 +12,7 @@ use rand::rngs::StdRng;
 use super::beacon::BeaconKeeper;
 use super::case_check::CaseConflictCheck;
 use super::config::LoopSettings;
+use super::config::MOST_LISTED_TOGETHER;
 use super::context::{Change, Context, LoopPhase};
 use super::cycle::Cycles;
 use super::events::{Note, OwnershipEvent};
@@ -25,10 +26,6 @@ use crate::error::Result;
 use crate::model::{LeaseScope, Moment, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, ReleaseReason};
 use crate::store::{CaseConflict, ClaimOutcome};
-
-/// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
-/// checkpoints. One response holds 5000 blobs.
-const MOST_LISTED_TOGETHER: usize = 2000;
 
 /// The state of a load-balancing loop.
 #[derive(Debug)]

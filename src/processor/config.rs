@@ -307,7 +307,7 @@ impl ProcessorConfig {
     }
 
     /// Returns what [`with_drain_timeout`](Self::with_drain_timeout) sets, or its default.
-    pub(super) fn effective_drain_timeout(&self, times: LeaseTimes) -> Duration {
+    pub(crate) fn effective_drain_timeout(&self, times: LeaseTimes) -> Duration {
         self.drain_timeout.unwrap_or_else(|| self.balancer.default_drain_timeout(times, CLOSE_LIMIT))
     }
 

@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("admin", &["backoff", "blob", "codec", "error", "model", "planner", "source", "store", "util"]),
     ("balancer", &["backoff", "planner", "clock", "error", "model", "store", "telemetry", "util"]),
     ("processor", &["backoff", "balancer", "clock", "error", "model", "source", "store", "telemetry", "util"]),
+    ("cost", &["balancer", "model", "processor", "store", "telemetry"]),
     ("eventhubs", &["backoff", "blob", "clock", "error", "model", "processor", "source", "store", "telemetry", "util"]),
 ];
 
