@@ -20,6 +20,7 @@
 mod balance;
 #[cfg(test)]
 mod balance_loop;
+mod billing;
 #[cfg(unix)]
 pub mod chaos;
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
+use eventhubs_checkpoint::cost::{BilledRequests, RequestPrices};
 use eventhubs_checkpoint::processor::ProcessorConfig;
 use eventhubs_checkpoint::store::StoreConfig;
 
@@ -43,7 +44,7 @@ struct Result {
     changes: usize,
     repeated: u64,
     unread_time: Duration,
-    requests_per_hour: f64,
+    requests_per_hour: BilledRequests,
     lost_by_busy: usize,
     behind_by_busy: i64,
     changes_by_clock: usize,
@@ -55,7 +56,7 @@ struct Measure {
     of: fn(&Result) -> Option<f64>,
 }
 
-const MEASURES: [Measure; 11] = [
+const MEASURES: [Measure; 12] = [
     Measure { name: "all read after a crash, s", of: |result| result.read_after_crash.map(|time| time.as_secs_f64()) },
     Measure { name: "balanced after a crash, s", of: |result| result.after_crash.map(|time| time.as_secs_f64()) },
     Measure { name: "after a join, s", of: |result| result.after_join.map(|time| time.as_secs_f64()) },
@@ -63,15 +64,20 @@ const MEASURES: [Measure; 11] = [
     Measure { name: "moves", of: |result| Some(result.changes as f64) },
     Measure { name: "events again", of: |result| Some(result.repeated as f64) },
     Measure { name: "unread partition-seconds", of: |result| Some(result.unread_time.as_secs_f64()) },
-    Measure { name: "requests per hour", of: |result| Some(result.requests_per_hour) },
+    Measure { name: "requests per hour", of: |result| Some(result.requests_per_hour.total()) },
+    Measure {
+        name: "US cents per day",
+        of: |result| Some(100.0 * 24.0 * RequestPrices::sample().usd_for(result.requests_per_hour)),
+    },
     Measure { name: "lost by a busy host", of: |result| Some(result.lost_by_busy as f64) },
     Measure { name: "lag of checkpoints meanwhile", of: |result| Some(result.behind_by_busy as f64) },
     Measure { name: "moves by a wrong clock", of: |result| Some(result.changes_by_clock as f64) },
 ];
 
-const ABOUT: &str = "Median (worst) of all seeds; less is better. The first eight columns are from about 90 min with \
+const ABOUT: &str = "Median (worst) of all seeds; less is better. The first nine columns are from about 90 min with \
     a crash, the return of that host and a rolling deployment. Checkpoint writes do not count as requests: the \
-    others checkpoint after every batch, this crate after 5 s. A busy host has handlers up to a minute slower and \
+    others checkpoint after every batch, this crate after 5 s. The price is that of a day, by the type of each request \
+    and sample prices of 2024. A busy host has handlers up to a minute slower and \
     half its requests up to 8 s late, for 20 min. The wrong clock is that of one host, 200 s ahead, for 30 min. All \
     hosts keep their names after a restart.";
 
@@ -171,14 +177,14 @@ fn measured(args: &Args, index: usize, seed: u64) -> std::result::Result<Result,
         changes: measure::owner_changes(&report.timeline, partitions, &(FIRST..end)),
         repeated: report.totals.repeated,
         unread_time: measure::unread_time(&report.timeline, partitions, &(FIRST..end)),
-        requests_per_hour: requests as f64 * 3600.0 / report.elapsed.as_secs_f64(),
+        requests_per_hour: requests.per_hour(report.elapsed),
         lost_by_busy: measure::losses(&with_busy.timeline, partitions, victim(args, seed), &while_busy),
         behind_by_busy: measure::most_behind(&with_busy.timeline, &while_busy),
         changes_by_clock: measure::owner_changes(&with_wrong_clock.timeline, partitions, &half_an_hour),
     })
 }
 
-fn played(plan: &Plan, group: Group) -> std::result::Result<(Report, u64), Failure> {
+fn played(plan: &Plan, group: Group) -> std::result::Result<(Report, BilledRequests), Failure> {
     let members = Members::of(group);
     let report = workers::play(plan, &members, false)?;
     Ok((report, members.requests()))
@@ -260,7 +266,7 @@ mod tests {
             changes,
             repeated: 0,
             unread_time: Duration::ZERO,
-            requests_per_hour: 0.0,
+            requests_per_hour: BilledRequests::default(),
             lost_by_busy: 0,
             behind_by_busy: 0,
             changes_by_clock: 0,

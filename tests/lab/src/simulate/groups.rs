@@ -2,14 +2,16 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
+use eventhubs_checkpoint::cost::BilledRequests;
+use eventhubs_checkpoint::store::BillingType;
 
+use crate::billing::Bill;
 use crate::sim::{CrateProcessor, Foreign, Host, InstanceFactory, InstanceFuture, InstanceKind, LeaseGrab, Role, Sdk};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,29 +66,29 @@ impl Group {
 /// All members of a group, with counted requests.
 pub struct Members {
     kind: Arc<dyn InstanceKind>,
-    requests: Arc<AtomicU64>,
+    bill: Bill,
 }
 
 impl Members {
     pub fn of(group: Group) -> Self {
-        Self { kind: group.kind(), requests: Arc::default() }
+        Self { kind: group.kind(), bill: Bill::default() }
     }
 
-    /// Returns the number of requests without checkpoint writes, whose frequency is up to the application.
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    /// Returns the requests without checkpoint writes, whose frequency is up to the application.
+    pub fn requests(&self) -> BilledRequests {
+        self.bill.requests()
     }
 }
 
 impl InstanceFactory for Members {
     fn kind_of(&self, _: Role) -> Arc<dyn InstanceKind> {
-        Arc::new(Counted { kind: Arc::clone(&self.kind), requests: Arc::clone(&self.requests) })
+        Arc::new(Counted { kind: Arc::clone(&self.kind), bill: self.bill.clone() })
     }
 }
 
 struct Counted {
     kind: Arc<dyn InstanceKind>,
-    requests: Arc<AtomicU64>,
+    bill: Bill,
 }
 
 impl InstanceKind for Counted {
@@ -96,8 +98,7 @@ impl InstanceKind for Counted {
 
     fn live(&self, mut host: Host) -> InstanceFuture {
         let foreign = !self.kind.is_crate_processor();
-        let requests = Arc::clone(&self.requests);
-        host.container = Arc::new(Counting { inner: host.container, foreign, requests });
+        host.container = Arc::new(Counting { inner: host.container, foreign, bill: self.bill.clone() });
         self.kind.live(host)
     }
 }
@@ -108,13 +109,7 @@ struct Counting {
     /// Whether the instance is one of another SDK, which writes a checkpoint whatever the blob holds. The simulation needs
     /// a read for that.
     foreign: bool,
-    requests: Arc<AtomicU64>,
-}
-
-impl Counting {
-    fn count(&self) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-    }
+    bill: Bill,
 }
 
 impl fmt::Debug for Counting {
@@ -126,26 +121,26 @@ impl fmt::Debug for Counting {
 #[async_trait]
 impl BlobContainer for Counting {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        self.count();
+        self.bill.add(BillingType::List);
         self.inner.list(prefix).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
         if !(self.foreign && name.contains("/checkpoint/")) {
-            self.count();
+            self.bill.add(BillingType::Other);
         }
         self.inner.get(name).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
         if !name.contains("/checkpoint/") {
-            self.count();
+            self.bill.add(condition.into());
         }
         self.inner.write(name, metadata, condition).await
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
-        self.count();
+        self.bill.add(BillingType::Free);
         self.inner.delete(name, etag).await
     }
 

@@ -1,23 +1,25 @@
-//! The storage requests of a group in the steady state: for this crate, the requests of its loops in an hour of virtual
-//! time; for the other SDKs, an estimate from their defaults.
+//! The storage requests of a group in the steady state, and their price: for this crate, the requests of its loops in an
+//! hour of virtual time; for the other SDKs, an estimate from their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::Balancer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
+use eventhubs_checkpoint::cost::{BilledRequests, GroupSize, RequestPrices, SteadyRequests};
 use eventhubs_checkpoint::processor::ProcessorConfig;
-use eventhubs_checkpoint::store::{GroupStore, StorageOperation, StoreConfig};
+use eventhubs_checkpoint::store::{GroupStore, RequestCounts, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, LeaseScope, OwnerId, PartitionId};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::simulate::Failure;
+use crate::simulate::scale::LARGE;
 use crate::table;
 
-/// Partitions and instances.
-const SIZES: [(u32, u32); 3] = [(32, 4), (256, 16), (1024, 64)];
+/// Groups whose requests are counted.
+const SIZES: [GroupSize; 3] = [GroupSize::new(32, 4), GroupSize::new(256, 16), GroupSize::new(1024, 64)];
 /// More than a group needs until its cycles have reached their maximum length.
 const SETTLED: Duration = Duration::from_secs(15 * 60);
 const HOUR: Duration = Duration::from_secs(60 * 60);
@@ -44,29 +46,46 @@ const SDKS: [Sdk; 6] = [
 ];
 
 impl Sdk {
-    fn requests_per_hour(&self, (partitions, instances): (u32, u32)) -> f64 {
+    fn requests_per_hour(&self, size: GroupSize) -> BilledRequests {
         let cycles = HOUR.as_secs_f64() / self.interval;
-        cycles * (f64::from(partitions) + f64::from(instances) * self.listings)
+        let list = cycles * f64::from(size.instances) * self.listings;
+        BilledRequests { list, write: 0.0, other: cycles * f64::from(size.partitions) }
     }
 }
 
 /// Returns the table, in Markdown.
 pub fn requests() -> Result<String, Failure> {
-    let sizes = SIZES.map(|(partitions, instances)| format!("{partitions} partitions, {instances} instances"));
-    let header: Vec<_> = ["", "expiry, s"].map(str::to_owned).into_iter().chain(sizes).collect();
+    let large = GroupSize::new(LARGE.partitions, u32::try_from(LARGE.instances)?);
+    let sizes = SIZES.iter().chain([&large]);
+    let columns = sizes.clone().map(|size| format!("{} partitions, {} instances", size.partitions, size.instances));
+    let header: Vec<_> = ["", "expiry, s"].map(str::to_owned).into_iter().chain(columns).collect();
     let mut rows = Vec::new();
     for (name, processor, store) in settings() {
         let mut row = vec![format!("**this crate**, {name}"), store.lease_duration.as_secs().to_string()];
         for size in SIZES {
-            row.push(counted(size, &processor, &store)?.to_string());
+            row.push(cell(counted(size, &processor, &store)?));
         }
+        row.push(cell(SteadyRequests::estimate(large, &processor, &store).by_type()));
         rows.push(row);
     }
     rows.extend(SDKS.iter().map(|sdk| {
-        let counts = SIZES.map(|size| format!("{:.0}", sdk.requests_per_hour(size)));
-        [sdk.name.to_owned(), sdk.expiry.to_string()].into_iter().chain(counts).collect()
+        let cells = sizes.clone().map(|size| cell(sdk.requests_per_hour(*size)));
+        [sdk.name.to_owned(), sdk.expiry.to_string()].into_iter().chain(cells).collect()
     }));
-    Ok(format!("Requests per hour of a group in the steady state:\n\n{}", table::markdown(&header, &rows)))
+    let RequestPrices { list, other, .. } = RequestPrices::sample();
+    Ok(format!(
+        "Requests per hour of a group in the steady state (of them listings), and USD per month, with the sample prices \
+         of {}: {list} per 10,000 listings, and {other} per 10,000 renewals or heartbeats. The numbers for {} partitions \
+         and of other SDKs are computed.\n\n{}",
+        RequestPrices::SAMPLE_DATE,
+        large.partitions,
+        table::markdown(&header, &rows)
+    ))
+}
+
+fn cell(per_hour: BilledRequests) -> String {
+    let usd = RequestPrices::sample().usd_per_month(per_hour);
+    format!("{:.0} ({:.0}), {usd:.1} USD", per_hour.total(), per_hour.list)
 }
 
 /// The settings of this crate that are compared.
@@ -80,18 +99,18 @@ fn settings() -> [(&'static str, ProcessorConfig, StoreConfig); 3] {
     ]
 }
 
-fn counted(
-    (partitions, instances): (u32, u32),
-    processor: &ProcessorConfig,
-    store: &StoreConfig,
-) -> Result<u64, Failure> {
+fn counted(size: GroupSize, processor: &ProcessorConfig, store: &StoreConfig) -> Result<BilledRequests, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()?;
     runtime.block_on(async {
-        let (_hub, known) = watch::channel((0..partitions).map(PartitionId::from).collect::<Arc<[_]>>());
+        let (_hub, known) = watch::channel((0..size.partitions).map(PartitionId::from).collect::<Arc<[_]>>());
         let container = Arc::new(MemoryContainer::new());
         let (mut stores, mut handles, mut loops) = (Vec::new(), Vec::new(), JoinSet::new());
-        for instance in 0..instances {
-            let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "group")?;
+        for instance in 0..size.instances {
+            let group = ConsumerGroup::new(
+                "example.servicebus.windows.net",
+                "orders",
+                if size.capitals { "$Default" } else { "group" },
+            )?;
             let owner = OwnerId::new(format!("owner-{instance}"))?;
             let builder = GroupStore::builder(container.clone(), group, owner).with_config(store.clone());
             let store = builder.with_seed(instance.into()).connect().await?;
@@ -104,38 +123,85 @@ fn counted(
         sleep(SETTLED).await;
         let before = sent(&stores);
         sleep(HOUR).await;
-        Ok(sent(&stores) - before)
+        let after = sent(&stores);
+        Ok(BilledRequests {
+            list: after.list - before.list,
+            write: after.write - before.write,
+            other: after.other - before.other,
+        })
     })
 }
 
-fn sent(stores: &[GroupStore]) -> u64 {
-    let counts = stores.iter().map(GroupStore::request_counts);
-    counts.flat_map(|counts| StorageOperation::ALL.iter().map(move |operation| counts.total(*operation))).sum()
+/// Returns what all of them have sent so far.
+fn sent(stores: &[GroupStore]) -> BilledRequests {
+    let mut counts = RequestCounts::default();
+    stores.iter().for_each(|store| counts += store.request_counts());
+    BilledRequests::from(&counts)
 }
 
 #[cfg(test)]
 mod tests {
+    use eventhubs_checkpoint::balancer::BalancerConfig;
+
     use super::*;
+    use crate::sim::Simulation;
+
+    fn assert_near(sent: BilledRequests, estimated: BilledRequests, what: &str) {
+        for (sent, estimated) in [(sent.list, estimated.list), (sent.other, estimated.other)] {
+            let is_near = (sent - estimated).abs() <= 0.05 * estimated;
+            assert!(is_near, "{what}: {sent} were sent, and {estimated} estimated");
+        }
+        assert!(sent.write.abs() < 0.5, "{what}: {sent:?}");
+    }
 
     #[test]
     fn the_estimate_of_an_sdk() {
-        let requests = SDKS.map(|sdk| format!("{:.0}", sdk.requests_per_hour((32, 4))));
-        assert_eq!(requests, ["4320", "4320", "12960", "3927", "12343", "4800"]);
+        let cells = SDKS.map(|sdk| cell(sdk.requests_per_hour(SIZES[0])));
+        assert_eq!(
+            cells,
+            [
+                "4320 (480), 3.2 USD",
+                "4320 (480), 3.2 USD",
+                "12960 (1440), 9.5 USD",
+                "3927 (436), 2.9 USD",
+                "12343 (1371), 9.0 USD",
+                "4800 (960), 5.1 USD"
+            ]
+        );
     }
 
     /// With four instances on 32 partitions.
     #[test]
-    fn fast_failover_costs_half_more_than_the_default() {
-        let [by_default, _, fast] =
-            settings().map(|(_, processor, store)| counted((32, 4), &processor, &store).unwrap());
-        assert!(2 * fast <= 3 * by_default && by_default <= 4600, "{fast}, {by_default}");
+    fn fast_failover_costs_three_times_the_default() {
+        let [by_default, by_instance, fast] = settings().map(|(_, processor, store)| {
+            RequestPrices::sample().usd_per_month(counted(SIZES[0], &processor, &store).unwrap())
+        });
+        assert!(fast < 3.1 * by_default && by_default < 3.4, "{fast}, {by_default}");
+        assert!(by_instance < 0.75 * by_default, "{by_instance}, {by_default}");
     }
 
     #[test]
-    fn leases_of_an_instance_cost_less() {
-        let [by_partition, by_instance, _] =
-            settings().map(|(_, processor, store)| counted((16, 2), &processor, &store).unwrap());
-        assert!(by_partition > 16 * 120 + 2 * 120, "{by_partition}");
-        assert!((2 * 348..=2 * 376).contains(&by_instance), "{by_instance}");
+    fn the_estimate_is_what_the_loops_send() {
+        for size in [GroupSize::new(32, 4), GroupSize::new(16, 2).with_capitals(true)] {
+            for (name, processor, store) in settings() {
+                let estimated = SteadyRequests::estimate(size, &processor, &store).by_type();
+                assert_near(counted(size, &processor, &store).unwrap(), estimated, &format!("{name}, {size:?}"));
+            }
+        }
+    }
+
+    /// An instance that owns nothing has a heartbeat, so that others leave it a share.
+    #[tokio::test(start_paused = true)]
+    async fn the_estimate_counts_idle_instances() {
+        let size = GroupSize::new(4, 6);
+        let mut group = Simulation::new(1, size.partitions).with_handlers(Duration::from_secs(1));
+        for instance in 0..size.instances {
+            group.start(&format!("owner-{instance}"), BalancerConfig::default()).await.unwrap();
+        }
+        group.run_for(SETTLED).await;
+        drop(group.meter().take());
+        group.run_for(HOUR).await;
+        let estimated = SteadyRequests::estimate(size, &ProcessorConfig::default(), &StoreConfig::default());
+        assert_near(group.meter().take().billed, estimated.by_type(), "the group");
     }
 }

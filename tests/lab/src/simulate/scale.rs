@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
+use eventhubs_checkpoint::cost::RequestPrices;
 use tokio::time::sleep;
 
 use crate::invariants::fewest_moves;
@@ -73,6 +74,7 @@ impl Phase {
 
     fn row(&self) -> Vec<String> {
         let per_hour = self.metered.requests as f64 * 3600.0 / self.lasted.as_secs_f64();
+        let usd = RequestPrices::sample().usd_per_month(self.metered.billed.per_hour(self.lasted));
         vec![
             self.name.to_owned(),
             format!("{:.0} ({})", self.balanced_after.as_secs_f64(), self.within.as_secs()),
@@ -81,6 +83,7 @@ impl Phase {
             self.conflicts.to_string(),
             self.metered.requests.to_string(),
             format!("{per_hour:.0}"),
+            format!("{usd:.0}"),
             self.metered.peak.to_string(),
             self.metered.peak_of_blob.to_string(),
         ]
@@ -110,6 +113,7 @@ impl fmt::Display for Scaled {
             "conflicts",
             "requests",
             "requests per hour",
+            "USD per month at this rate",
             "most per second",
             "most per second and blob",
         ];
@@ -117,9 +121,10 @@ impl fmt::Display for Scaled {
         writeln!(
             f,
             "{} partitions, {} instances, the default settings, requests of up to 100 ms. Azure allows {ACCOUNT_LIMIT} \
-             requests per second for an account, and {BLOB_LIMIT} for a blob.\n\n{}",
+             requests per second for an account, and {BLOB_LIMIT} for a blob. Sample prices of {}.\n\n{}",
             self.size.partitions,
             self.size.instances,
+            RequestPrices::SAMPLE_DATE,
             table::markdown(&header.map(str::to_owned), &rows)
         )
     }

@@ -9,14 +9,20 @@ use eventhubs_checkpoint::Result;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
+use eventhubs_checkpoint::cost::BilledRequests;
 use eventhubs_checkpoint::internal::lock::lock;
+use eventhubs_checkpoint::store::BillingType;
 use tokio::time::Instant;
 
+use crate::billing::Bill;
+
 /// The requests since the last [`Meter::take`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metered {
     /// All requests.
     pub requests: u64,
+    /// The requests that are not free, by the type that Azure bills.
+    pub billed: BilledRequests,
     /// The most requests within one second.
     pub peak: u64,
     /// The most requests for one blob within one second. A listing is for no blob.
@@ -28,6 +34,7 @@ pub struct Metered {
 pub struct Meter {
     started: Instant,
     counts: Arc<Mutex<Counts>>,
+    bill: Bill,
 }
 
 #[derive(Default)]
@@ -41,7 +48,7 @@ struct Counts {
 
 impl Meter {
     pub(super) fn new() -> Self {
-        Self { started: Instant::now(), counts: Arc::default() }
+        Self { started: Instant::now(), counts: Arc::default(), bill: Bill::default() }
     }
 
     pub(super) fn around(&self, inner: Arc<dyn BlobContainer>) -> Arc<dyn BlobContainer> {
@@ -51,10 +58,11 @@ impl Meter {
     /// Returns the counts since the last call, and starts again from zero.
     #[must_use]
     pub fn take(&self) -> Metered {
-        std::mem::take(&mut *lock(&self.counts)).metered
+        Metered { billed: self.bill.take(), ..std::mem::take(&mut *lock(&self.counts)).metered }
     }
 
-    fn count(&self, blob: Option<&str>) {
+    fn count(&self, billing: BillingType, blob: Option<&str>) {
+        self.bill.add(billing);
         let second = self.started.elapsed().as_secs();
         let mut counts = lock(&self.counts);
         if counts.second != second {
@@ -86,22 +94,22 @@ impl fmt::Debug for Counted {
 #[async_trait]
 impl BlobContainer for Counted {
     async fn list(&self, prefix: &str) -> Result<ListResult> {
-        self.meter.count(None);
+        self.meter.count(BillingType::List, None);
         self.inner.list(prefix).await
     }
 
     async fn get(&self, name: &str) -> Result<Blob> {
-        self.meter.count(Some(name));
+        self.meter.count(BillingType::Other, Some(name));
         self.inner.get(name).await
     }
 
     async fn write(&self, name: &str, metadata: &Metadata, condition: &Condition) -> Result<WriteResult> {
-        self.meter.count(Some(name));
+        self.meter.count(condition.into(), Some(name));
         self.inner.write(name, metadata, condition).await
     }
 
     async fn delete(&self, name: &str, etag: &ETag) -> Result<ResponseInfo> {
-        self.meter.count(Some(name));
+        self.meter.count(BillingType::Free, Some(name));
         self.inner.delete(name, etag).await
     }
 
