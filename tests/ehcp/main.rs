@@ -45,6 +45,7 @@ mod browser;
 mod program;
 mod server;
 
+mod cost;
 mod events;
 mod exit_codes;
 mod help;

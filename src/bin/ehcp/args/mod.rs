@@ -1,5 +1,6 @@
 //! The command line.
 
+mod costing;
 mod global;
 mod migrating;
 mod operating;
@@ -15,6 +16,7 @@ use clap::parser::ValueSource;
 use clap::{Args as ClapArgs, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
 
+pub use self::costing::CostArgs;
 use self::global::CONNECTION;
 pub use self::global::{Auth, CaseArg, Color, ConnectionSettings, Format, Global};
 pub use self::migrating::{LegacySource, MigrateArgs};
@@ -183,6 +185,16 @@ pub enum Command {
 
 Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Storage Blob Data Contributor to write.")]
     Doctor(DoctorArgs),
+    /// Estimates what a group costs: requests to the storage per hour, and USD per month.
+    ///
+    /// For a group of the crate eventhubs-checkpoint that is balanced, by its settings and its size. With --partitions
+    /// and --instances, no group is needed, and nothing is connected to. The default prices are samples: pass those of
+    /// the account.
+    #[command(after_help = "Examples:
+  ehcp cost --partitions 32 --instances 4
+  ehcp cost --partitions 32 --instances 4 --fast-failover --busy 8 --checkpoint-interval 30s
+  ehcp cost -g orders --price-list 0.05 --price-write 0.05 --price-other 0.004")]
+    Cost(CostArgs),
     /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why.
     ///
     /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). It counts by other rules than the lag, and

@@ -1,6 +1,7 @@
 //! The commands.
 
 mod check;
+mod cost;
 mod delete;
 mod describe;
 mod doctor;
@@ -48,6 +49,7 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Migrate(migrate) => migrate::run(&global, &migrate).await?,
         Command::Peek(peek) => peek::run(&global, &peek).await?,
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
+        Command::Cost(cost) => cost::run(&global, &cost).await?,
         Command::Keda(keda) => keda::run(&global, &keda).await?,
         Command::Serve(serve) => serve::run(&global, &serve).await?,
         Command::Profile(profile) => profile::run(&global, profile)?,
