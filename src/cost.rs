@@ -156,7 +156,8 @@ pub struct SteadyRequests {
 }
 
 impl SteadyRequests {
-    /// Estimates the requests per hour of a group of this crate, all of whose instances have these settings.
+    /// Estimates the requests per hour of a group of this crate, all of whose instances have these settings, which
+    /// [`check_settings`](ProcessorConfig::check_settings) accepts.
     ///
     /// Not included: starts, moves and failures, checkpoints that
     /// [`max_events`](crate::processor::CheckpointPolicy::with_max_events) makes more frequent, and the more frequent
@@ -169,13 +170,17 @@ impl SteadyRequests {
         let by_instance = balancer.lease_scope == LeaseScope::Instance;
         let listings = if by_instance && size.partitions as usize > MOST_LISTED_TOGETHER { 2.0 } else { 1.0 };
         let case_looks = if size.capitals { times_per_hour(pace.case_look) } else { 0.0 };
-        let instances = f64::from(size.instances);
         let owners = size.instances.min(size.partitions);
-        let renewed = if by_instance { 0 } else { size.partitions };
-        let with_heartbeat = if by_instance { size.instances } else { size.instances - owners };
+        let with_heartbeat = match balancer.lease_scope {
+            LeaseScope::Instance => size.instances,
+            // So that the others leave a share to an instance that owns nothing.
+            LeaseScope::Partition if balancer.handoff => size.instances - owners,
+            LeaseScope::Partition => 0,
+        };
         Self {
-            listings: instances * listings * times_per_hour(pace.listing) + f64::from(owners) * case_looks,
-            renewals: f64::from(renewed) * times_per_hour(pace.renewal),
+            listings: f64::from(size.instances) * listings * times_per_hour(pace.listing)
+                + f64::from(owners) * case_looks,
+            renewals: if by_instance { 0.0 } else { f64::from(size.partitions) * times_per_hour(pace.renewal) },
             heartbeats: f64::from(with_heartbeat) * times_per_hour(pace.heartbeat),
             checkpoints: f64::from(size.busy_partitions)
                 * processor.checkpoint_policy.interval.map_or(0.0, times_per_hour),
@@ -230,7 +235,7 @@ mod tests {
             (
                 ProcessorConfig::default().with_checkpoint_policy(CheckpointPolicy::default().without_interval()),
                 StoreConfig::default().with_lease_duration(Duration::from_secs(120)),
-                [480, 2021, 0, 0],
+                [505, 2021, 0, 0],
             ),
         ] {
             assert_eq!(estimate(size, &processor, &store), expected, "{:?}", processor.balancer);
@@ -243,6 +248,11 @@ mod tests {
         for (size, processor, expected) in [
             (GroupSize::new(32, 4).with_capitals(true), ProcessorConfig::default(), [529, 4042, 0, 0]),
             (GroupSize::new(2, 4), ProcessorConfig::default(), [505, 253, 480, 0]),
+            (
+                GroupSize::new(2, 4),
+                ProcessorConfig::default().with_balancer(|it| it.with_handoff(false)),
+                [505, 253, 0, 0],
+            ),
             (GroupSize::new(2000, 4), of_instance.clone(), [505, 0, 960, 0]),
             (GroupSize::new(2001, 4), of_instance, [1011, 0, 960, 0]),
             (GroupSize::new(0, 0), ProcessorConfig::default(), [0; 4]),

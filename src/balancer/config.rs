@@ -163,8 +163,8 @@ impl BalancerConfig {
         with_handoff(handoff: bool);
         /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per
         /// partition, as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a
-        /// balanced instance sends about 1,600 cheap requests and 12 listings per hour for up to 2000 partitions, with
-        /// the default settings.
+        /// balanced instance sends about 1,600 requests per hour for up to 2000 partitions, of which 12 are listings. What
+        /// that saves: [`cost`](crate::cost).
         ///
         /// Not together with [`LoadBalancingStrategy::Weighted`], which writes loads with the renewals.
         ///

@@ -125,8 +125,9 @@ impl ProcessorConfig {
     /// run side by side, so an ordinary rolling deployment introduces it and takes it back. The 20 s are promised once
     /// all instances use it.
     ///
-    /// A group of this crate with 32 partitions and 4 instances then sends about 6400 requests per hour to the storage,
+    /// A group of this crate with 32 partitions and 4 instances then sends about 6300 requests per hour to the storage,
     /// without checkpoints; with the defaults it sends 4500. Each instance sends about 1600, for up to 2000 partitions.
+    /// More of them are listings, so they cost three times as much: see [`cost`](crate::cost).
     /// While the storage responds late or not at all it sends more, so that no live instance loses its partitions; see
     /// "Thousands of partitions" in `docs/storage.md`. An instance that is cut off from the storage, or frozen, for
     /// more than 16 s loses its partitions.

@@ -196,8 +196,8 @@ impl GroupStoreBuilder {
         let lower_names = BlobNames::new(&self.group, NameCase::Lower);
         let verbatim_names = BlobNames::new(&self.group, NameCase::Verbatim);
         if lower_names == verbatim_names {
-            let ownerships = lower_names.record_prefix(RecordKind::Ownership);
-            let mut listing = self.first_listing(ownerships, timeouts, requests).await?;
+            let mut listing =
+                self.first_listing(lower_names.record_prefix(RecordKind::Ownership), timeouts, requests).await?;
             // The heartbeat is listed, not read, because this owner needs the permission to list in any case.
             let heartbeat = lower_names.heartbeat_name(&self.owner);
             listing.blobs.extend(self.list_blobs(&heartbeat, timeouts, requests).await?.blobs);
@@ -260,8 +260,11 @@ impl GroupStoreBuilder {
         }
         let timeout = self.config.effective_request_timeout();
         with_retries(timeout, || {
-            let request = limit_request(timeout, "create container", self.container.create_container());
-            requests.count(StorageOperation::Connect, BillingType::List, request)
+            requests.count(
+                StorageOperation::Connect,
+                BillingType::List,
+                limit_request(timeout, "create container", self.container.create_container()),
+            )
         })
         .await?;
         self.list_blobs(prefix, timeouts, requests).await
@@ -276,8 +279,11 @@ impl GroupStoreBuilder {
     ) -> Result<ListResult> {
         with_retries(self.config.effective_request_timeout(), || {
             timeouts.limit_listing(prefix, |limit| {
-                let request = limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix));
-                requests.count(StorageOperation::List, BillingType::List, request)
+                requests.count(
+                    StorageOperation::List,
+                    BillingType::List,
+                    limit_request(limit, StorageOperation::List.as_str(), self.container.list(prefix)),
+                )
             })
         })
         .await

@@ -276,8 +276,10 @@ impl RequestCounts {
 
 impl AddAssign for RequestCounts {
     fn add_assign(&mut self, other: Self) {
-        let sums = self.table.as_flattened_mut().iter_mut().chain(&mut self.by_billing);
-        for (sum, count) in sums.zip(other.table.as_flattened().iter().chain(&other.by_billing)) {
+        for (sum, count) in self.table.as_flattened_mut().iter_mut().zip(other.table.as_flattened()) {
+            *sum += count;
+        }
+        for (sum, count) in self.by_billing.iter_mut().zip(other.by_billing) {
             *sum += count;
         }
     }

@@ -110,8 +110,9 @@ impl GroupMetrics {
     }
 
     pub(crate) fn count_request(&self, operation: &'static str, outcome: &'static str, billing: &'static str) {
-        let labels = [("operation", operation), ("outcome", outcome), ("billing", billing)];
-        self.0.counter(&STORAGE_REQUESTS, &labels).increment(1);
+        self.0
+            .counter(&STORAGE_REQUESTS, &[("operation", operation), ("outcome", outcome), ("billing", billing)])
+            .increment(1);
     }
 
     pub(crate) fn count_claim(&self, reason: &'static str) {
