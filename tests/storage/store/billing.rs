@@ -8,7 +8,10 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
-use eventhubs_checkpoint::store::{AdoptOutcome, BillingType, Claim, ClaimOutcome, GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::{
+    AdoptOutcome, BillingType, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome, StoreConfig,
+};
 use eventhubs_checkpoint::{OwnerId, Position, Result};
 
 use super::{group, win, zero};
@@ -84,12 +87,13 @@ async fn every_request_is_billed_by_its_type() {
 
     let lease = win(&a).await;
     let AdoptOutcome::Adopted(mut adoption) = a.adopt(&zero(), lease.epoch(), None).await.unwrap() else { panic!() };
-    a.checkpoint(&mut adoption, &Position::new(1, "1")).await.unwrap();
-    a.send_heartbeat().await.unwrap();
+    let written = a.checkpoint(&mut adoption, &Position::new(1, "1")).await.unwrap();
+    assert!(matches!(written, CheckpointOutcome::Written));
+    assert!(matches!(a.send_heartbeat().await.unwrap(), HeartbeatOutcome::Written));
     a.list_ownerships().await.unwrap();
     let (b, other_bill) = connect(&container, "b").await;
     assert!(matches!(b.claim(&Claim::unowned(zero())).await, ClaimOutcome::Lost { .. }));
-    a.release(&lease).await;
+    assert!(matches!(a.release(&lease).await, ReleaseOutcome::Released));
     a.end_heartbeat().await.unwrap();
     assert_eq!((counts(&a), counts(&b)), (bill.counts(), other_bill.counts()));
     assert_eq!(counts(&a)[BillingType::Write as usize], 2 + 3, "an ownership, a checkpoint, a heartbeat");

@@ -73,34 +73,28 @@ impl SettingArgs {
     }
 }
 
-/// The prices of the account, in USD per 10,000 requests.
+/// The prices of the account, in USD per 10,000 requests. A group in which nothing changes creates no records, so the
+/// price of a write plays no part.
 #[derive(Debug, ClapArgs)]
 pub struct PriceArgs {
     /// USD per 10,000 list and create container operations [default: 0.055, a sample].
-    #[arg(long, value_name = "USD", value_parser = parse_price)]
-    pub price_list: Option<f64>,
-    /// USD per 10,000 write operations [default: 0.055, a sample].
-    #[arg(long, value_name = "USD", value_parser = parse_price)]
-    pub price_write: Option<f64>,
+    #[arg(long = "price-list", value_name = "USD", value_parser = parse_price)]
+    pub list: Option<f64>,
     /// USD per 10,000 other operations [default: 0.0044, a sample].
-    #[arg(long, value_name = "USD", value_parser = parse_price)]
-    pub price_other: Option<f64>,
+    #[arg(long = "price-other", value_name = "USD", value_parser = parse_price)]
+    pub other: Option<f64>,
 }
 
 impl PriceArgs {
     /// Returns the prices, those of the sample where none is given.
     pub fn to_prices(&self) -> RequestPrices {
-        let RequestPrices { list, write, other } = RequestPrices::sample();
-        RequestPrices {
-            list: self.price_list.unwrap_or(list),
-            write: self.price_write.unwrap_or(write),
-            other: self.price_other.unwrap_or(other),
-        }
+        let sample = RequestPrices::sample();
+        RequestPrices { list: self.list.unwrap_or(sample.list), other: self.other.unwrap_or(sample.other), ..sample }
     }
 
     /// Returns whether any price is one of the sample.
     pub fn has_sample(&self) -> bool {
-        [self.price_list, self.price_write, self.price_other].contains(&None)
+        [self.list, self.other].contains(&None)
     }
 }
 
@@ -145,16 +139,15 @@ mod tests {
     #[test]
     fn the_defaults_are_those_of_the_library() {
         let command = CostArgs::augment_args(clap::Command::new("cost"));
-        let RequestPrices { list, write, other } = RequestPrices::sample();
+        let RequestPrices { list, other, .. } = RequestPrices::sample();
         for (option, default) in [
-            ("price_list", list.to_string()),
-            ("price_write", write.to_string()),
-            ("price_other", other.to_string()),
-            ("lease_duration", format!("{:?}", StoreConfig::default().lease_duration)),
+            ("price-list", list.to_string()),
+            ("price-other", other.to_string()),
+            ("lease-duration", format!("{:?}", StoreConfig::default().lease_duration)),
             ("interval", format!("{:?}", ProcessorConfig::default().balancer.load_balancing_interval)),
-            ("checkpoint_interval", format!("{:?}", CheckpointPolicy::default().interval.unwrap())),
+            ("checkpoint-interval", format!("{:?}", CheckpointPolicy::default().interval.unwrap())),
         ] {
-            let help = command.get_arguments().find(|argument| argument.get_id() == option).unwrap().get_help();
+            let help = command.get_arguments().find(|argument| argument.get_long() == Some(option)).unwrap().get_help();
             let help = help.unwrap().to_string();
             assert!(help.contains(&format!("[default: {default}")), "{option}: {help}");
         }

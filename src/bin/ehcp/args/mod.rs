@@ -193,7 +193,7 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
     #[command(after_help = "Examples:
   ehcp cost --partitions 32 --instances 4
   ehcp cost --partitions 32 --instances 4 --fast-failover --busy 8 --checkpoint-interval 30s
-  ehcp cost -g orders --price-list 0.05 --price-write 0.05 --price-other 0.004")]
+  ehcp cost -g orders --price-list 0.05 --price-other 0.004")]
     Cost(CostArgs),
     /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why.
     ///

@@ -50,7 +50,6 @@ struct CostDocument<'a> {
 #[derive(Serialize)]
 struct ShownPrices {
     list: f64,
-    write: f64,
     other: f64,
     /// The date of the sample, if any price is one of it.
     sample_date: Option<&'static str>,
@@ -103,13 +102,13 @@ fn show_cost(global: &Global, cost: &CostArgs, name: &str, size: GroupSize, stea
     if output.is_for_people() {
         print_text(&format!("{}\n\n", format_headline(name, size, prices, sample_date)))?;
     }
-    let RequestPrices { list, write, other } = prices;
+    let RequestPrices { list, other, .. } = prices;
     let document = CostDocument {
         schema: "ehcp.cost/1",
         partitions: size.partitions,
         instances: size.instances,
         busy_partitions: size.busy_partitions,
-        prices: ShownPrices { list, write, other, sample_date },
+        prices: ShownPrices { list, other, sample_date },
         requests: &rows,
     };
     output.show_document(&document, &rows, &table)

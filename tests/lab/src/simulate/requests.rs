@@ -135,7 +135,9 @@ fn counted(size: GroupSize, processor: &ProcessorConfig, store: &StoreConfig) ->
 /// Returns what all of them have sent so far.
 fn sent(stores: &[GroupStore]) -> BilledRequests {
     let mut counts = RequestCounts::default();
-    stores.iter().for_each(|store| counts += store.request_counts());
+    for store in stores {
+        counts += store.request_counts();
+    }
     BilledRequests::from(&counts)
 }
 
