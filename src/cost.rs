@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::balancer::MOST_LISTED_TOGETHER;
+use crate::balancer::{MOST_LISTED_TOGETHER, WATCHERS};
 use crate::model::LeaseScope;
 use crate::processor::ProcessorConfig;
 use crate::store::StoreConfig;
@@ -149,6 +149,8 @@ pub struct SteadyRequests {
     pub listings: f64,
     /// Renewals of leases.
     pub renewals: f64,
+    /// Reads and writes of the beacon, and reads of watched owners.
+    pub looks: f64,
     /// Heartbeats.
     pub heartbeats: f64,
     /// Checkpoints.
@@ -166,7 +168,7 @@ impl SteadyRequests {
     pub fn estimate(size: GroupSize, processor: &ProcessorConfig, store: &StoreConfig) -> Self {
         let times = store.lease_times();
         let balancer = &processor.balancer;
-        let pace = balancer.steady_pace(times, processor.effective_drain_timeout(times));
+        let pace = balancer.steady_pace(times, processor.effective_drain_timeout(times), size.instances);
         let by_instance = balancer.lease_scope == LeaseScope::Instance;
         let listings = if by_instance && size.partitions as usize > MOST_LISTED_TOGETHER { 2.0 } else { 1.0 };
         let case_looks = if size.capitals { times_per_hour(pace.case_look) } else { 0.0 };
@@ -177,10 +179,14 @@ impl SteadyRequests {
             LeaseScope::Partition if balancer.handoff => size.instances - owners,
             LeaseScope::Partition => 0,
         };
+        let watchers = size.instances.saturating_sub(1).min(WATCHERS);
         Self {
             listings: f64::from(size.instances) * listings * times_per_hour(pace.listing)
                 + f64::from(owners) * case_looks,
             renewals: if by_instance { 0.0 } else { f64::from(size.partitions) * times_per_hour(pace.renewal) },
+            looks: f64::from(size.instances) * times_per_hour(pace.beacon_read)
+                + f64::from(size.instances.min(1)) * times_per_hour(pace.beacon_refresh)
+                + f64::from(owners * watchers) * times_per_hour(pace.owner_look),
             heartbeats: f64::from(with_heartbeat) * times_per_hour(pace.heartbeat),
             checkpoints: f64::from(size.busy_partitions)
                 * processor.checkpoint_policy.interval.map_or(0.0, times_per_hour),
@@ -190,7 +196,8 @@ impl SteadyRequests {
     /// Returns all of them by the type that Azure bills.
     #[must_use]
     pub fn by_type(&self) -> BilledRequests {
-        BilledRequests { list: self.listings, write: 0.0, other: self.renewals + self.heartbeats + self.checkpoints }
+        let other = self.renewals + self.looks + self.heartbeats + self.checkpoints;
+        BilledRequests { list: self.listings, write: 0.0, other }
     }
 }
 
@@ -204,11 +211,11 @@ mod tests {
     use crate::balancer::OnLeaseExpiry;
     use crate::processor::CheckpointPolicy;
 
-    fn estimate(size: GroupSize, processor: &ProcessorConfig, store: &StoreConfig) -> [i64; 4] {
-        let SteadyRequests { listings, renewals, heartbeats, checkpoints } =
+    fn estimate(size: GroupSize, processor: &ProcessorConfig, store: &StoreConfig) -> [i64; 5] {
+        let SteadyRequests { listings, renewals, looks, heartbeats, checkpoints } =
             SteadyRequests::estimate(size, processor, store);
         #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
-        [listings, renewals, heartbeats, checkpoints].map(|number| number.round() as i64)
+        [listings, renewals, looks, heartbeats, checkpoints].map(|number| number.round() as i64)
     }
 
     #[test]
@@ -228,14 +235,14 @@ mod tests {
             .with_drain_timeout(Duration::from_secs(20));
         let size = GroupSize::new(32, 4).with_busy_partitions(10);
         for (processor, store, expected) in [
-            (ProcessorConfig::default(), StoreConfig::default(), [505, 4042, 0, 7200]),
-            (of_instance, StoreConfig::default(), [505, 0, 960, 7200]),
-            (ProcessorConfig::fast_failover(), StoreConfig::fast_failover(), [2165, 0, 4114, 7200]),
-            (strict, StoreConfig::default(), [505, 5272, 0, 7200]),
+            (ProcessorConfig::default(), StoreConfig::default(), [51, 4042, 5414, 0, 7200]),
+            (of_instance, StoreConfig::default(), [51, 0, 5414, 960, 7200]),
+            (ProcessorConfig::fast_failover(), StoreConfig::fast_failover(), [217, 0, 7433, 4114, 7200]),
+            (strict, StoreConfig::default(), [51, 5272, 5414, 0, 7200]),
             (
                 ProcessorConfig::default().with_checkpoint_policy(CheckpointPolicy::default().without_interval()),
                 StoreConfig::default().with_lease_duration(Duration::from_secs(120)),
-                [505, 2021, 0, 0],
+                [25, 2021, 5107, 0, 0],
             ),
         ] {
             assert_eq!(estimate(size, &processor, &store), expected, "{:?}", processor.balancer);
@@ -246,16 +253,16 @@ mod tests {
     fn the_estimate_follows_the_size() {
         let of_instance = ProcessorConfig::default().with_balancer(|it| it.with_lease_scope(LeaseScope::Instance));
         for (size, processor, expected) in [
-            (GroupSize::new(32, 4).with_capitals(true), ProcessorConfig::default(), [529, 4042, 0, 0]),
-            (GroupSize::new(2, 4), ProcessorConfig::default(), [505, 253, 480, 0]),
+            (GroupSize::new(32, 4).with_capitals(true), ProcessorConfig::default(), [75, 4042, 5414, 0, 0]),
+            (GroupSize::new(2, 4), ProcessorConfig::default(), [51, 253, 5162, 480, 0]),
             (
                 GroupSize::new(2, 4),
                 ProcessorConfig::default().with_balancer(|it| it.with_handoff(false)),
-                [505, 253, 0, 0],
+                [51, 253, 5162, 0, 0],
             ),
-            (GroupSize::new(2000, 4), of_instance.clone(), [505, 0, 960, 0]),
-            (GroupSize::new(2001, 4), of_instance, [1011, 0, 960, 0]),
-            (GroupSize::new(0, 0), ProcessorConfig::default(), [0; 4]),
+            (GroupSize::new(2000, 4), of_instance.clone(), [51, 0, 5414, 960, 0]),
+            (GroupSize::new(2001, 4), of_instance, [101, 0, 5414, 960, 0]),
+            (GroupSize::new(0, 0), ProcessorConfig::default(), [0; 5]),
         ] {
             assert_eq!(estimate(size, &processor, &StoreConfig::default()), expected, "{size:?}");
         }

@@ -186,7 +186,11 @@ impl BeaconKeeper {
     }
 }
 
-/// Returns the wait between two reads.
 fn read_wait(context: &Context) -> Duration {
-    context.settings.beacon_interval().max(WAIT_PER_INSTANCE * context.members)
+    beacon_read_wait(context.settings.config.effective_beacon_interval(), context.members)
+}
+
+/// Returns the wait between two reads of one instance in a group of this many.
+pub(super) fn beacon_read_wait(interval: Duration, members: u32) -> Duration {
+    interval.max(WAIT_PER_INSTANCE * members)
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::beacon::beacon_read_wait;
 use super::pacing::Pacing;
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
@@ -27,6 +28,9 @@ const HEARTBEATS_PER_LEASE_DURATION: u32 = 4;
 /// Each lease is renewed up to a tenth earlier than at the age of its renewal, so that leases which were won together
 /// are not renewed together.
 const AVERAGE_SPREAD: f64 = 0.95;
+
+/// The first instance that reads a beacon of this age, in lease durations, refreshes it.
+const AVERAGE_REFRESH: f64 = 0.55;
 
 /// The most partitions for which ownerships and heartbeats are listed together. Such a listing also contains the
 /// checkpoints. One response holds 5000 blobs.
@@ -186,12 +190,20 @@ impl BalancerConfig {
         self
     }
 
+    /// Returns the interval that [`with_beacon_interval`](Self::with_beacon_interval) sets, or its default.
+    pub(super) fn effective_beacon_interval(&self) -> Duration {
+        self.beacon_interval.unwrap_or_else(|| BEACON_INTERVAL.min(self.load_balancing_interval))
+    }
+
     /// Returns how long an instance waits between its requests while nothing changes in its group. The estimate of the
     /// [`cost`](crate::cost) rests on it.
-    pub(crate) fn steady_pace(&self, times: LeaseTimes, drain_timeout: Duration) -> SteadyPace {
+    pub(crate) fn steady_pace(&self, times: LeaseTimes, drain_timeout: Duration, instances: u32) -> SteadyPace {
         SteadyPace {
             renewal: self.renewal_age(times, drain_timeout).mul_f64(AVERAGE_SPREAD),
-            listing: Pacing::average_calm_wait(self.load_balancing_interval, times.lease_duration),
+            listing: Pacing::average_calm_wait(times.lease_duration),
+            beacon_read: beacon_read_wait(self.effective_beacon_interval(), instances),
+            beacon_refresh: times.lease_duration.mul_f64(AVERAGE_REFRESH),
+            owner_look: times.lease_duration.mul_f64(AVERAGE_SPREAD),
             heartbeat: heartbeat_wait(times.lease_duration),
             case_look: time_to_next_look(false, times.lease_duration),
         }
@@ -308,6 +320,12 @@ pub(crate) struct SteadyPace {
     pub(crate) renewal: Duration,
     /// Between two cycles.
     pub(crate) listing: Duration,
+    /// Between two reads of the beacon.
+    pub(crate) beacon_read: Duration,
+    /// Between two writes of the beacon by any instance, which keep it young.
+    pub(crate) beacon_refresh: Duration,
+    /// Between two looks at the same owner.
+    pub(crate) owner_look: Duration,
     /// Between two heartbeats, if the instance needs one.
     pub(crate) heartbeat: Duration,
     /// Between two listings of the other name case, if the names of the group have capitals.
@@ -338,11 +356,6 @@ impl LoopSettings {
 
     pub(super) fn interval(&self) -> Duration {
         self.config.load_balancing_interval
-    }
-
-    /// Returns the wait between two reads of the beacon.
-    pub(super) fn beacon_interval(&self) -> Duration {
-        self.config.beacon_interval.unwrap_or_else(|| BEACON_INTERVAL.min(self.interval()))
     }
 
     /// Whether partitions move by handoff. Only if handlers have time to stop: otherwise a request has no advantage

@@ -12,7 +12,7 @@ use crate::model::{LeaseDurations, Moment, OwnerId, Ownership};
 use crate::planner::{LiveOwnership, View};
 
 /// How many instances watch each owner: if one of them crashes together with it, the other one still does.
-const WATCHERS: usize = 2;
+pub(crate) const WATCHERS: u32 = 2;
 
 /// The owners that this instance watches.
 #[derive(Debug, Default)]
@@ -84,7 +84,7 @@ fn watched_by<'a>(
     let mut nearer = 0;
     owners.range(..this).rev().chain(owners.range(this..).rev()).take_while(move |(_, live)| {
         let is_near = nearer < WATCHERS;
-        nearer += usize::from(live.takes_part);
+        nearer += u32::from(live.takes_part);
         is_near
     })
 }

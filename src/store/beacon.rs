@@ -14,7 +14,7 @@ use crate::blob::ETag;
 use crate::codec;
 use crate::error::{ErrorKind, Result};
 use crate::model::{LeaseScope, Moment, Ownership};
-use crate::telemetry::StorageOperation;
+use crate::telemetry::{BillingType, StorageOperation};
 use crate::util::lock;
 
 /// The beacon, as it was read or written.
@@ -55,7 +55,7 @@ impl GroupStore {
     /// The error of the storage. Read it again later.
     pub(crate) async fn read_beacon(&self) -> Result<Option<Beacon>> {
         let name = self.inner.names.beacon_name();
-        match self.send(StorageOperation::Beacon, self.container.get(name)).await {
+        match self.send(StorageOperation::Beacon, BillingType::Other, self.container.get(name)).await {
             Ok(blob) => {
                 self.record_response(blob.response);
                 Ok(Some(Beacon {
@@ -164,5 +164,87 @@ impl ConditionalWrite for BeaconWrite<'_> {
         self.written = server_time.max(self.written + 1).max(self.replaced.map_or(0, |last| last.saturating_add(1)));
         let beacon = self.store.write_beacon(self.written, &under).await?;
         Ok(ControlFlow::Break(Some(Lit { beacon, replaced: self.replaced })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::blob::{Condition, Metadata};
+    use crate::model::{ConsumerGroup, OwnerId};
+    use crate::store::{Claim, ClaimOutcome, ReleaseOutcome};
+
+    async fn stores() -> [GroupStore; 2] {
+        let container = Arc::new(MemoryContainer::new());
+        let connect = |owner: &str| {
+            let group = ConsumerGroup::new("ns", "hub", "group").unwrap();
+            GroupStore::connect(container.clone(), group, OwnerId::new(owner).unwrap())
+        };
+        [connect("a").await.unwrap(), connect("b").await.unwrap()]
+    }
+
+    async fn change_read_by(store: &GroupStore) -> i64 {
+        store.read_beacon().await.unwrap().unwrap().change
+    }
+
+    #[tokio::test]
+    async fn a_light_is_a_greater_change() {
+        let [a, b] = stores().await;
+        assert_eq!(b.read_beacon().await.unwrap(), None);
+        let mut last = 0;
+        for known in [None, b.read_beacon().await.unwrap(), None] {
+            let lit = a.light_beacon(known.as_ref()).await.unwrap().unwrap();
+            assert!(lit.beacon.change > last);
+            assert_eq!(lit.replaced.unwrap_or_default(), last);
+            last = lit.beacon.change;
+            assert_eq!(change_read_by(&b).await, last);
+        }
+    }
+
+    /// Another instance may have read the light that it conflicts with before this one did what it reports.
+    #[tokio::test]
+    async fn a_light_after_a_conflict_is_written_again() {
+        let [a, b] = stores().await;
+        a.light_beacon(None).await.unwrap();
+        let known = a.read_beacon().await.unwrap();
+        b.light_beacon(None).await.unwrap();
+        let seen = change_read_by(&b).await;
+        let lit = a.light_beacon(known.as_ref()).await.unwrap().unwrap();
+        assert_eq!((lit.replaced, change_read_by(&b).await > seen), (Some(seen), true));
+    }
+
+    #[tokio::test]
+    async fn a_refresh_is_no_change() {
+        let [a, b] = stores().await;
+        a.light_beacon(None).await.unwrap();
+        let known = b.read_beacon().await.unwrap().unwrap();
+        let refreshed = b.refresh_beacon(&known).await.unwrap().unwrap();
+        assert_eq!(refreshed.change, known.change);
+        assert_ne!(refreshed.version, known.version);
+        assert_eq!(a.refresh_beacon(&known).await.unwrap(), None, "another instance was first");
+    }
+
+    #[tokio::test]
+    async fn what_another_program_wrote_is_replaced() {
+        let [a, b] = stores().await;
+        let name = a.inner.names.beacon_name();
+        let foreign = Metadata::from([("ehcchange", "soon")]);
+        a.container.write(name, &foreign, &Condition::Create).await.unwrap();
+        assert_eq!(change_read_by(&b).await, 0);
+        a.light_beacon(None).await.unwrap();
+        assert!(change_read_by(&b).await > 0);
+    }
+
+    #[tokio::test]
+    async fn a_renewal_shows_that_the_owner_lives() {
+        let [a, b] = stores().await;
+        let ClaimOutcome::Won(lease) = a.claim(&Claim::unowned(0.into())).await else { panic!("not won") };
+        let seen = b.list_ownerships().await.unwrap().records.remove(0);
+        assert!(b.time_since_renewal(&seen).await.unwrap().is_some_and(|age| age <= Duration::from_secs(1)));
+        assert!(matches!(a.release(&lease).await, ReleaseOutcome::Released));
+        assert_eq!(b.time_since_renewal(&seen).await.unwrap(), None, "it has no owner");
     }
 }

@@ -63,6 +63,8 @@ async fn every_event_names_its_instance() {
 
     let (a2, _) = orders.start("a2").await;
     a.wait_until_it_holds(1).await;
+    // Until the other partition has moved.
+    sleep(10 * SECOND).await;
     orders.world.hub.publish(0, "z");
     orders.world.hub.publish(1, "z");
     of_a.wait_for("z", 1).await;

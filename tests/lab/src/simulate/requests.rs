@@ -148,9 +148,11 @@ mod tests {
     use super::*;
     use crate::sim::Simulation;
 
-    fn assert_near(sent: BilledRequests, estimated: BilledRequests, what: &str) {
-        for (sent, estimated) in [(sent.list, estimated.list), (sent.other, estimated.other)] {
-            let is_near = (sent - estimated).abs() <= 0.05 * estimated;
+    /// In an hour each instance may list once more or less than on average.
+    fn assert_near(sent: BilledRequests, estimated: BilledRequests, instances: u32, what: &str) {
+        let more = [(sent.list, estimated.list, f64::from(instances)), (sent.other, estimated.other, 0.0)];
+        for (sent, estimated, tolerance) in more {
+            let is_near = (sent - estimated).abs() <= 0.05 * estimated + tolerance;
             assert!(is_near, "{what}: {sent} were sent, and {estimated} estimated");
         }
         assert!(sent.write.abs() < 0.5, "{what}: {sent:?}");
@@ -174,12 +176,11 @@ mod tests {
 
     /// With four instances on 32 partitions.
     #[test]
-    fn fast_failover_costs_three_times_the_default() {
+    fn a_small_group_costs_less_than_with_other_sdks() {
         let [by_default, by_instance, fast] = settings().map(|(_, processor, store)| {
             RequestPrices::sample().usd_per_month(counted(SIZES[0], &processor, &store).unwrap())
         });
-        assert!(fast < 3.1 * by_default && by_default < 3.4, "{fast}, {by_default}");
-        assert!(by_instance < 0.75 * by_default, "{by_instance}, {by_default}");
+        assert!(by_default <= 3.3 && by_instance <= 2.2 && fast <= 6.0, "{by_default}, {by_instance}, {fast}");
     }
 
     #[test]
@@ -187,7 +188,12 @@ mod tests {
         for size in [GroupSize::new(32, 4), GroupSize::new(16, 2).with_capitals(true)] {
             for (name, processor, store) in settings() {
                 let estimated = SteadyRequests::estimate(size, &processor, &store).by_type();
-                assert_near(counted(size, &processor, &store).unwrap(), estimated, &format!("{name}, {size:?}"));
+                assert_near(
+                    counted(size, &processor, &store).unwrap(),
+                    estimated,
+                    size.instances,
+                    &format!("{name}, {size:?}"),
+                );
             }
         }
     }
@@ -204,6 +210,6 @@ mod tests {
         drop(group.meter().take());
         group.run_for(HOUR).await;
         let estimated = SteadyRequests::estimate(size, &ProcessorConfig::default(), &StoreConfig::default());
-        assert_near(group.meter().take().billed, estimated.by_type(), "the group");
+        assert_near(group.meter().take().billed, estimated.by_type(), size.instances, "the group");
     }
 }
