@@ -64,6 +64,21 @@ impl Reader {
         GroupRecords::read(&self.store).await
     }
 
+    /// Reads which change the instances of the group reported last. The number grows with each change: when a member
+    /// joins, requests or releases a partition, when members find that an owner has expired, and when an
+    /// [`Operator`](super::Operator) has released a partition. `None` if no instance of this crate has reported any.
+    ///
+    /// It is a hint when to [read](Self::read) again, at a twelfth of the price. It does not grow for checkpoints, nor
+    /// for instances of other SDKs, and a report may be lost: read from time to time without a change, too. Read the
+    /// number before the records, so that a change in between is not missed.
+    ///
+    /// # Errors
+    ///
+    /// The error of the storage. Go on as without a change.
+    pub async fn last_change(&self) -> Result<Option<i64>> {
+        Ok(self.store.read_beacon().await?.map(|beacon| beacon.change))
+    }
+
     /// Returns how many requests to the storage were made.
     #[must_use]
     pub fn request_counts(&self) -> RequestCounts {
@@ -147,7 +162,27 @@ fn group_of(blob: &str) -> Option<(&str, &str, &str)> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::OwnerId;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_change_grows_with_each_report() {
+        let container = Arc::new(MemoryContainer::new());
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let builder = |id| GroupStore::builder(container.clone(), group.clone(), OwnerId::new(id).unwrap());
+        let reader = Reader::connect(builder("any")).await.unwrap();
+        assert_eq!(reader.last_change().await.unwrap(), None);
+        let store = builder("a").connect().await.unwrap();
+        let mut changes = Vec::new();
+        for _ in 0..3 {
+            let _ = store.light_beacon(None).await.unwrap();
+            changes.push(reader.last_change().await.unwrap());
+        }
+        assert!(changes[0].is_some() && changes.is_sorted_by(|before, after| before < after), "{changes:?}");
+    }
 
     #[test]
     fn only_records_name_a_group() {

@@ -112,7 +112,7 @@ async fn program() -> (Fleet, Program) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_screen_follows_keys_and_sizes() {
     let (_fleet, program) = program().await;
-    let mut screen = Screen::start(&program, &["watch", "--interval", "200ms"]);
+    let mut screen = Screen::start(&program, &["watch", "--interval", "200ms", "--refresh", "200ms"]);
     screen.until_shows("UNOWNED").await;
     assert!(!screen.shown().contains("SEQUENCE"), "the column does not fit");
     resize(&screen.line, 160, 24);
@@ -150,7 +150,7 @@ async fn the_last_look_stays_if_the_storage_fails() {
     let (_fleet, mut program) = program().await;
     let relay = Relay::start().await;
     program.set("AZURE_STORAGE_CONNECTION_STRING", &relay.connection_string);
-    let mut screen = Screen::start(&program, &["watch", "--interval", "200ms", "--no-hub"]);
+    let mut screen = Screen::start(&program, &["watch", "--refresh", "200ms", "--interval", "200ms", "--no-hub"]);
     screen.until_shows("UNOWNED").await;
     drop(relay);
     screen.until_shows("because the storage failed").await;
@@ -161,7 +161,7 @@ async fn the_last_look_stays_if_the_storage_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_screen_ends_after_a_number_of_looks() {
     let (_fleet, program) = program().await;
-    let screen = Screen::start(&program, &["watch", "--count", "2", "--interval", "100ms"]);
+    let screen = Screen::start(&program, &["watch", "--count", "2", "--interval", "100ms", "--refresh", "100ms"]);
     screen.ended(0).await;
     let before = Screen::start(&program, &["watch", "-c", "absent"]);
     let started = Instant::now();

@@ -40,7 +40,7 @@ async fn commands_write_no_secret() {
         &["doctor", "--write-probe"],
         &["keda"],
         &["peek", "-p", "0", "--at", "1", "--count", "1"],
-        &["watch", "--count", "2", "--interval", "100ms"],
+        &["watch", "--count", "2", "--interval", "100ms", "--refresh", "100ms"],
         &["export"],
         &["reset", "--to-earliest"],
         &["reset", "--to-earliest", "--execute"],

@@ -32,7 +32,8 @@ impl Server {
     }
 
     pub async fn start_on(address: &str, program: &Program, options: &[&str]) -> Self {
-        let common = ["serve", "--listen", address, "--interval", INTERVAL, "--hub-interval", "500ms"];
+        let looks = ["--interval", INTERVAL, "--refresh", INTERVAL, "--hub-interval", "500ms"];
+        let common = [&["serve", "--listen", address], &looks[..]].concat();
         let mut child = program.spawn(&[&common, options].concat());
         let mut stderr = BufReader::new(child.stderr.take().unwrap()).lines();
         let mut notes = Vec::new();

@@ -16,7 +16,8 @@ async fn each_look_is_a_line() {
     let program = Program::for_fleet(&fleet).await;
     program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
     // The server's clock has whole seconds.
-    let run = program.run(&["watch", "--count", "3", "--interval", "600ms", "--hub-interval", "200ms"]).await.ended(0);
+    let often = ["--interval", "600ms", "--refresh", "600ms", "--hub-interval", "200ms"];
+    let run = program.run(&[&["watch", "--count", "3"], &often[..]].concat()).await.ended(0);
     let looks: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(looks.len(), 3, "{run:?}");
     for look in &looks {
@@ -30,7 +31,8 @@ async fn each_look_is_a_line() {
     assert_eq!(looks[2]["rates"]["0"]["processed"], 0.0);
 }
 
-/// The program ends when its reader has seen enough.
+/// The instance that ends reports that it releases its partitions, so they are listed long before the refresh. The
+/// program ends when its reader has seen enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_have_the_changes_between_looks() {
     let mut fleet = Fleet::with_batches(2, 8).await;
@@ -38,7 +40,7 @@ async fn lines_have_the_changes_between_looks() {
     let worker = fleet.own("worker").await;
     fleet.owns_all("worker").await;
     let program = Program::for_fleet(&fleet).await;
-    let mut running = program.spawn(&["watch", "--interval", "100ms", "-o", "ndjson"]);
+    let mut running = program.spawn(&["watch", "--interval", "100ms", "--refresh", "1h", "-o", "ndjson"]);
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     let mut next = async || {
         let line = timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
@@ -70,7 +72,7 @@ async fn an_event_hub_that_does_not_respond() {
     let port = format!("localhost:{}/", fleet.hub.port());
     assert!(hub.contains(&port), "{hub}");
     program.set("EVENTHUBS_CONNECTION_STRING", &hub.replace(&port, &address));
-    let often = ["--interval", "100ms", "--hub-interval", "100ms"];
+    let often = ["--interval", "100ms", "--refresh", "100ms", "--hub-interval", "100ms"];
     let run = program.run(&[&["watch", "--count", "3", "--timeout", "1s"], &often[..]].concat()).await.ended(0);
     let looks: Vec<Value> = run.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(looks.len(), 3, "{run:?}");
@@ -89,7 +91,7 @@ async fn looks_that_fail_end_with_1() {
     let relay = Relay::start().await;
     program.set("AZURE_STORAGE_CONNECTION_STRING", &relay.connection_string);
     // The storage is cut between the two looks.
-    let mut running = program.spawn(&["watch", "--no-hub", "--count", "2", "--interval", "5s"]);
+    let mut running = program.spawn(&["watch", "--no-hub", "--count", "2", "--interval", "5s", "--refresh", "5s"]);
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     timeout(TIMEOUT, lines.next_line()).await.unwrap().unwrap().unwrap();
     drop(relay);
@@ -103,6 +105,7 @@ async fn a_wrong_command_line_of_watch() {
     let program = Program::bare();
     for (arguments, message) in [
         (&["watch", "--interval", "1ms"][..], "at least 100ms"),
+        (&["watch", "--refresh", "1ms"], "at least 100ms"),
         (&["watch", "-o", "csv"], "-o ndjson"),
         (&["watch"], "pass --account"),
     ] {

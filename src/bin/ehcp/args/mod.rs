@@ -24,7 +24,7 @@ pub use self::operating::{DeleteArgs, PauseArgs, ReleaseArgs, ResumeArgs};
 pub use self::setting::{
     CopyArgs, ExactCase, ExportArgs, FileFormat, ImportArgs, InitArgs, Permission, ResetArgs, Selection, TargetArgs,
 };
-pub use self::watching::{KedaArgs, SecondLook, ServeArgs, WatchArgs};
+pub use self::watching::{KedaArgs, LookIntervals, SecondLook, ServeArgs, WatchArgs};
 use crate::text::quote_word;
 
 const STYLES: Styles = Styles::styled()
@@ -105,7 +105,7 @@ pub enum Command {
     ///
     /// Nothing is written to the group. Press ? for the keys of the screen, and for the requests that watching costs.
     #[command(
-        after_help = "Examples:\n  ehcp watch\n  ehcp watch --interval 10s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
+        after_help = "Examples:\n  ehcp watch\n  ehcp watch --refresh 3s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
     )]
     Watch(WatchArgs),
     /// Sets checkpoints: processing continues with the event after it.
@@ -213,7 +213,7 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
     #[command(after_help = "Examples:
   ehcp serve
   ehcp serve --group billing --group shipping --listen 127.0.0.1:9000
-  ehcp serve --all --interval 15s --listen 0.0.0.0:8090     for Prometheus, in a cluster")]
+  ehcp serve --all --listen 0.0.0.0:8090     for Prometheus, in a cluster")]
     Serve(ServeArgs),
     /// Keeps settings under a name. A profile has no secrets.
     #[command(

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::pin::pin;
+use std::sync::Arc;
 
 use eventhubs_checkpoint::PartitionId;
 use futures::StreamExt;
@@ -46,7 +47,8 @@ pub async fn run(global: &Global, watch: &WatchArgs) -> Result<Exit> {
 
 async fn print_looks(connection: GroupConnection, watch: &WatchArgs) -> Result<Exit> {
     let watcher = Watcher::connect(connection, watch.looks.hub_interval).await?;
-    let mut looks = pin!(watcher.looks(watch.looks.interval).take(watch.count.map_or(usize::MAX, NonZeroUsize::get)));
+    let count = watch.count.map_or(usize::MAX, NonZeroUsize::get);
+    let mut looks = pin!(watcher.looks(watch.looks, Arc::default()).take(count));
     let mut history = GroupHistory::default();
     let mut exit = Exit::Done;
     while let Some(seen) = looks.next().await {

@@ -18,7 +18,7 @@ const HOUR: usize = 60;
 
 /// Returns the lines about a partition. It may have disappeared.
 pub fn partition_lines(state: &ScreenState, row: Option<&PartitionRow<'_>>) -> Vec<String> {
-    let (Some(row), Some(now)) = (row, state.now()) else {
+    let (Some(row), Some(now)) = (row, state.group().map(|group| group.taken_at)) else {
         return vec!["The partition has no records anymore.".to_owned()];
     };
     let partition = row.partition;

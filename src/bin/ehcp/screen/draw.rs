@@ -171,7 +171,7 @@ fn draw_table(
     theme: Theme,
 ) -> usize {
     let page = usize::from(area.height.saturating_sub(1));
-    let Some(now) = state.now() else { return page };
+    let Some(now) = state.group().map(|group| group.taken_at) else { return page };
     let selected = state.selection_place(rows).unwrap_or_default();
     let first = first_row(selected, rows.len(), page);
     let shown = &rows[first..(first + page).min(rows.len())];

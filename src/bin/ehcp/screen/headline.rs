@@ -5,9 +5,11 @@ use time::OffsetDateTime;
 
 use super::figures::{format_clock, format_rate, group_digits};
 use crate::pauses::count_pauses;
-use crate::text::{format_count, format_seconds};
+use crate::text::{format_ago, format_count, format_seconds};
 use crate::watching::GroupHistory;
 
+/// A look that is not older is as good as the present.
+const NEW: time::Duration = time::Duration::seconds(5);
 const BETWEEN: &str = "   ";
 
 /// Returns what the headline says, part by part.
@@ -24,6 +26,8 @@ pub fn headline_parts(group: &GroupDescription, history: &GroupHistory, now: Off
     ];
     parts.extend(count_pauses(&group.partitions));
     parts.extend([format_lag(group, history), format_clock(now)]);
+    let age = now - group.taken_at;
+    parts.extend((age > NEW).then(|| format!("looked {} ago", format_ago(now, group.taken_at))));
     parts
 }
 

@@ -19,6 +19,7 @@ use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
@@ -27,6 +28,7 @@ use eventhubs_checkpoint::store::NameCase;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, Stream, StreamExt};
+use tokio::sync::Notify;
 use tokio::time::{Instant, interval};
 
 use self::keys::KeyEffect;
@@ -52,17 +54,18 @@ pub async fn run(connection: GroupConnection, watch: &WatchArgs) -> Result<Exit>
     let global = &connection.global;
     let settings = ScreenSettings {
         colors: has_colored_screen(global.color),
-        interval: watch.looks.interval,
-        hub_interval: (!global.no_hub).then_some(watch.looks.hub_interval),
+        intervals: watch.looks,
+        has_hub: !global.no_hub,
         given: global.given.clone(),
     };
     let side = GroupConnection::resolve(global)?;
+    let wanted = Arc::new(Notify::new());
     let looks = Watcher::connect(connection, watch.looks.hub_interval)
         .await?
-        .looks(watch.looks.interval)
+        .looks(watch.looks, wanted.clone())
         .take(watch.count.map_or(usize::MAX, NonZeroUsize::get));
     let mut screen = Screen::enter(settings.colors)?;
-    RunningScreen { state: ScreenState::new(settings), side: &side, others: FuturesUnordered::new() }
+    RunningScreen { state: ScreenState::new(settings), side: &side, others: FuturesUnordered::new(), wanted }
         .run(&mut screen, looks)
         .await?;
     Ok(Exit::Done)
@@ -75,6 +78,8 @@ struct RunningScreen<'a> {
     side: &'a GroupConnection,
     /// The records under names in the other letter case, once they are wanted.
     others: FuturesUnordered<BoxFuture<'a, Result<GroupDescription>>>,
+    /// Notified of each key: a user who looks at the screen wants to see the group as it is now.
+    wanted: Arc<Notify>,
 }
 
 impl RunningScreen<'_> {
@@ -115,6 +120,7 @@ impl RunningScreen<'_> {
     fn on_event(&mut self, event: &Event) -> bool {
         // Any other event, such as a new size, only draws again.
         let Event::Key(key) = event else { return true };
+        self.wanted.notify_one();
         match self.state.on_key(*key) {
             KeyEffect::None => {}
             KeyEffect::Quit => return false,

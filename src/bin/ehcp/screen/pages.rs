@@ -6,6 +6,7 @@ use eventhubs_checkpoint::PartitionId;
 
 use super::figures::group_digits;
 use super::state::ScreenState;
+use crate::args::LookIntervals;
 use crate::text::{format_count, format_duration, quote_word};
 
 const KEYS: &[(&str, &str)] = &[
@@ -13,19 +14,20 @@ const KEYS: &[(&str, &str)] = &[
     ("s", "sort by partition, lag, rate, or time of the checkpoint"),
     ("/", "filter by partition, owner or state; Esc removes the filter"),
     ("enter", "one partition in detail, with its recent checkpoints; Esc goes back"),
-    ("e", "save the checkpoints in a file, for `ehcp import`"),
+    ("e", "save the checkpoints of the last look in a file, for `ehcp import`"),
     ("r", "show commands that reset the selected partition"),
     ("arrows, PageUp, PageDown, Home, End", "select, or scroll"),
+    ("any key", "looks again, if the last look is older than --interval"),
 ];
 
 const COLUMNS: &[(&str, &str)] = &[
-    ("LEASE", "how long the lease is still valid, as part of the lease duration of its owner"),
+    ("LEASE", "how long the lease was still valid at the last look, as part of its duration"),
     ("SEQUENCE, LAST", "the sequence numbers of the checkpoint and of the last event"),
-    ("RATE/s", "how many events per second the checkpoint advances, over 30 s"),
-    ("BEHIND", "how long ago the next event was enqueued, to the interval of the event hub"),
+    ("RATE/s", "how many events per second the checkpoint advances, over 30 s or between two looks"),
+    ("BEHIND", "how long ago the next event was enqueued, to the time between two looks"),
     ("", "> at least, if it was there before the first look"),
-    ("UPDATED", "how long ago the checkpoint was written"),
-    ("STATE", "BEHIND: for more than a minute; STUCK: and the checkpoint does not advance"),
+    ("UPDATED", "how long before the last look the checkpoint was written"),
+    ("STATE", "BEHIND: certainly for more than a minute; STUCK: and the checkpoint does not advance"),
     ("", "renewal late: less than a third of the lease is left; PARKED: paused after a failure"),
 ];
 
@@ -47,33 +49,25 @@ fn table_lines(rows: &[(&str, &str)]) -> impl Iterator<Item = String> {
 }
 
 fn cost_lines(state: &ScreenState) -> Vec<String> {
-    let interval = state.settings.interval;
-    let storage = state.storage_requests.map(|requests| {
-        format!(
-            "  storage: {} every {}, {} an hour",
-            format_count(usize::try_from(requests).unwrap_or(usize::MAX), "list request"),
-            format_interval(interval),
-            group_digits(per_hour(requests, interval))
-        )
+    let LookIntervals { interval, refresh, hub_interval } = state.settings.intervals;
+    let between = refresh.max(interval);
+    let lists = state.list_requests.map(|requests| {
+        let requests = usize::try_from(requests).unwrap_or(usize::MAX);
+        format!("  storage: {}; each change needs a look, too", cost_line(requests, "list request", between))
     });
-    let hub = state.settings.hub_interval.zip(state.group()).map(|(interval, group)| {
-        let requests = group.partitions.len() + 1;
-        format!(
-            "  event hub: {} every {}, {} an hour, without events",
-            format_count(requests, "request"),
-            format_interval(interval),
-            group_digits(per_hour(u64::try_from(requests).unwrap_or(u64::MAX), interval))
-        )
+    let beacon = (refresh > interval).then(|| format!("  beacon: {}", cost_line(1, "read request", interval)));
+    let hub = state.group().filter(|_| state.settings.has_hub).map(|group| {
+        let requests = cost_line(group.partitions.len() + 1, "request", hub_interval.max(between));
+        format!("  event hub: {requests}, without events")
     });
-    storage.into_iter().chain(hub).chain(["  --interval and --hub-interval change that".to_owned()]).collect()
+    let options = "  --interval, --refresh and --hub-interval change that".to_owned();
+    lists.into_iter().chain(beacon).chain(hub).chain([options]).collect()
 }
 
-fn per_hour(requests: u64, interval: Duration) -> u128 {
-    u128::from(requests) * 3_600_000 / interval.as_millis().max(1)
-}
-
-fn format_interval(interval: Duration) -> String {
-    if interval.subsec_millis() == 0 { format_duration(interval) } else { format!("{interval:?}") }
+fn cost_line(requests: usize, kind: &str, every: Duration) -> String {
+    let per_hour = requests as u128 * 3_600_000 / every.as_millis().max(1);
+    let every = if every.subsec_millis() == 0 { format_duration(every) } else { format!("{every:?}") };
+    format!("{} every {every}, {} an hour", format_count(requests, kind), group_digits(per_hour))
 }
 
 /// Returns the commands that would reset a partition, as dry runs.

@@ -18,8 +18,10 @@ const OWNER: usize = 24;
 /// What one character of the last hour stands for.
 const PART_OF_HOUR: time::Duration = time::Duration::minutes(5);
 const HOUR: usize = 12;
+/// A slot stands for the time until the next one, unless that is longer: then there were no looks.
+const MAX_GAP: time::Duration = time::Duration::minutes(3);
 
-/// A partition as the last look found it, and as it has changed since by time alone.
+/// A partition as the last look found it. Renewals and checkpoints since then are not seen, so nothing grows older.
 #[derive(Clone, Debug)]
 pub struct PartitionRow<'a> {
     pub partition: &'a PartitionDescription,
@@ -32,19 +34,18 @@ pub struct PartitionRow<'a> {
 }
 
 impl<'a> PartitionRow<'a> {
-    pub fn new(partition: &'a PartitionDescription, history: &GroupHistory, age: Duration) -> Self {
+    pub fn new(partition: &'a PartitionDescription, history: &GroupHistory) -> Self {
         let rates = history.rates(partition);
-        let behind = history.waiting_time(partition);
-        let owner = partition.owner.as_ref();
+        let lease = partition.owner.as_ref().map(|owner| (owner.expires_in, owner.lease_duration));
         Self {
             partition,
             rates,
-            behind,
-            lease: owner.map(|owner| (owner.expires_in.saturating_sub(age), owner.lease_duration)),
+            behind: history.waiting_time(partition),
+            lease,
             condition: PartitionCondition::of(ConditionFacts {
                 state: partition.state,
-                lease: owner.map(|owner| (owner.expires_in, owner.lease_duration)),
-                behind: behind.map(|behind| behind.seconds),
+                lease,
+                behind: history.waited_at_least(partition),
                 processed: rates.processed,
                 is_beyond_end: rates.is_beyond_end,
                 pause: partition.active_pause(),
@@ -77,7 +78,7 @@ impl<'a> PartitionRow<'a> {
         }
     }
 
-    /// Returns the text of a cell at this time. An empty one is shown as a dash.
+    /// Returns the text of a cell at the time of the look. An empty one is shown as a dash.
     pub fn cell_text(&self, column: ScreenColumn, history: &GroupHistory, now: OffsetDateTime) -> String {
         let checkpoint = self.partition.checkpoint.as_ref();
         let number = checkpoint.and_then(|checkpoint| checkpoint.position.sequence_number);
@@ -101,7 +102,7 @@ impl<'a> PartitionRow<'a> {
     }
 }
 
-/// Returns the greatest lag of each part of the time before now.
+/// Returns the greatest lag of each part of the time before now. Slots may be further apart than a part is long.
 pub fn last_hour<'a>(
     slots: impl Iterator<Item = &'a Slot>,
     now: OffsetDateTime,
@@ -109,10 +110,12 @@ pub fn last_hour<'a>(
     parts: usize,
 ) -> Vec<Option<u64>> {
     let mut greatest = vec![None; parts];
-    for slot in slots {
-        let ago = (now - slot.from).whole_seconds().max(0) / part.whole_seconds().max(1);
-        let place = usize::try_from(ago).ok().and_then(|ago| parts.checked_sub(ago + 1));
-        if let Some(place) = place {
+    let mut slots = slots.peekable();
+    while let Some(slot) = slots.next() {
+        let end = slots.peek().map_or(now, |next| next.from);
+        let end = if end - slot.from <= MAX_GAP { end } else { slot.from };
+        let [first, last] = [slot.from, end].map(|at| (now - at).whole_seconds().max(0) / part.whole_seconds().max(1));
+        for place in (last..=first).filter_map(|ago| parts.checked_sub(usize::try_from(ago).ok()? + 1)) {
             greatest[place] = greatest[place].max(slot.lag);
         }
     }
@@ -135,7 +138,7 @@ mod tests {
         partition.owner.as_mut().unwrap().expires_in = Duration::from_secs(1);
         partition.checkpoint.as_mut().unwrap().paused = Some(Pause::after_failure(OffsetDateTime::UNIX_EPOCH, "x"));
         let history = GroupHistory::of_look(group.clone());
-        let row = PartitionRow::new(&group.partitions[0], &history, Duration::ZERO);
+        let row = PartitionRow::new(&group.partitions[0], &history);
         assert_eq!((row.state_text().as_str(), row.tone()), ("renewal late, parked", Tone::Bad));
     }
 

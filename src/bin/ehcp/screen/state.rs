@@ -9,22 +9,22 @@ use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
 use time::OffsetDateTime;
 
 use super::row::PartitionRow;
+use crate::args::LookIntervals;
 use crate::exit::Result;
 use crate::output::printable_text;
 use crate::text::format_duration;
 use crate::watching::{CountedLook, GroupHistory};
 
-/// How much older than two intervals a look may be before the screen says so.
+/// How much later than the refresh and two intervals a look may be before the screen says so.
 const SLOW: Duration = Duration::from_secs(3);
 
 /// What does not change while the screen is shown.
 #[derive(Clone, Debug)]
 pub struct ScreenSettings {
     pub colors: bool,
-    /// The time between two looks.
-    pub interval: Duration,
-    /// The time between two readings of the event hub, if it is read.
-    pub hub_interval: Option<Duration>,
+    pub intervals: LookIntervals,
+    /// Whether the event hub is read.
+    pub has_hub: bool,
     /// The options of the connection, for commands that are shown.
     pub given: Vec<String>,
 }
@@ -84,10 +84,9 @@ pub struct ScreenState {
     /// The first line of a text that is shown.
     pub scroll: usize,
     pub other_name_case: Option<OtherNameCase>,
-    /// The requests to the storage of the latest look.
-    pub storage_requests: Option<u64>,
+    /// How many requests the listing of the latest look took.
+    pub list_requests: Option<u64>,
     pub drawn: DrawnSize,
-    all_storage_requests: u64,
     /// The time since the last look that succeeded.
     age: Duration,
     selected: Option<PartitionId>,
@@ -127,9 +126,8 @@ impl ScreenState {
             is_typing: false,
             scroll: 0,
             other_name_case: None,
-            storage_requests: None,
+            list_requests: None,
             drawn: DrawnSize::default(),
-            all_storage_requests: 0,
             age: Duration::ZERO,
             selected: None,
             failure: None,
@@ -140,8 +138,7 @@ impl ScreenState {
 
     /// Adds a look. One that failed leaves the last one visible.
     pub fn on_look(&mut self, seen: CountedLook) {
-        self.storage_requests = seen.storage_requests.checked_sub(self.all_storage_requests);
-        self.all_storage_requests = seen.storage_requests;
+        self.list_requests = Some(seen.list_requests);
         match seen.look {
             Ok(look) => {
                 self.history.add_look(look.group, look.is_hub_read);
@@ -205,7 +202,8 @@ impl ScreenState {
             None => format!("the storage failed: {failure}"),
         });
         // Storage requests have a timeout, but there may be several.
-        let is_late = storage.is_none() && self.group().is_some() && self.age > 2 * self.settings.interval + SLOW;
+        let LookIntervals { interval, refresh, .. } = self.settings.intervals;
+        let is_late = storage.is_none() && self.group().is_some() && self.age > refresh + 2 * interval + SLOW;
         let failures = [
             storage,
             is_late.then(|| format!("this is {age} old, because the storage is slow")),
@@ -220,7 +218,7 @@ impl ScreenState {
     }
 
     fn row_of<'a>(&'a self, partition: &'a PartitionDescription) -> PartitionRow<'a> {
-        PartitionRow::new(partition, &self.history, self.age)
+        PartitionRow::new(partition, &self.history)
     }
 
     /// Returns the rows that the filter admits, in order.

@@ -37,6 +37,7 @@ pub struct Watching {
     pub looked: Option<Instant>,
     /// How many looks succeeded.
     pub looks: u64,
+    /// The requests to the storage until the last look that succeeded.
     pub requests: RequestCounts,
     /// Why the last look failed.
     pub storage_failure: Option<String>,
@@ -183,7 +184,9 @@ impl Watching {
             looks: self.looks,
             looked_s_ago: self.looked.map(|looked| looked.elapsed().as_secs_f64()),
             storage_requests: self.requests.sum(),
-            storage_requests_per_hour: per_hour(self.requests.sum(), self.started.elapsed()),
+            storage_requests_per_hour: self
+                .looked
+                .and_then(|looked| per_hour(self.requests.sum(), looked.duration_since(self.started))),
             storage_failure: self.storage_failure.as_deref(),
             hub_failure: self.hub_failure.as_deref(),
             failures: self.failures + self.hub_failures,

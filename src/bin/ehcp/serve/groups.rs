@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::broadcast;
@@ -10,6 +9,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::group::{ListedGroup, WatchedGroup};
+use crate::args::LookIntervals;
 
 /// A reader that is late by more messages starts again.
 const MESSAGES: usize = 64;
@@ -25,8 +25,7 @@ pub struct PageMessage {
 
 /// The groups that are watched.
 pub struct WatchedGroups {
-    pub interval: Duration,
-    pub hub_interval: Duration,
+    pub intervals: LookIntervals,
     watched: RwLock<BTreeMap<Arc<str>, WatchTask>>,
     /// When the container was listed last, and why it was not. `None` if the groups are given.
     discovery: RwLock<Option<Discovery>>,
@@ -51,15 +50,16 @@ pub struct Discovery {
 pub struct GroupList {
     schema: &'static str,
     interval_s: f64,
+    refresh_s: f64,
     hub_interval_s: f64,
     groups: Vec<ListedGroup>,
     failure: Option<String>,
 }
 
 impl WatchedGroups {
-    pub fn new(interval: Duration, hub_interval: Duration) -> Self {
+    pub fn new(intervals: LookIntervals) -> Self {
         let (messages, _) = broadcast::channel(MESSAGES);
-        Self { interval, hub_interval, watched: RwLock::default(), discovery: RwLock::default(), messages }
+        Self { intervals, watched: RwLock::default(), discovery: RwLock::default(), messages }
     }
 
     pub fn all(&self) -> Vec<Arc<WatchedGroup>> {
@@ -120,8 +120,9 @@ impl WatchedGroups {
     pub fn list_groups(&self) -> GroupList {
         GroupList {
             schema: "ehcp.watched-groups/1",
-            interval_s: self.interval.as_secs_f64(),
-            hub_interval_s: self.hub_interval.as_secs_f64(),
+            interval_s: self.intervals.interval.as_secs_f64(),
+            refresh_s: self.intervals.refresh.as_secs_f64(),
+            hub_interval_s: self.intervals.hub_interval.as_secs_f64(),
             groups: self.all().iter().map(|group| group.list_entry()).collect(),
             failure: self.discovery().and_then(|discovery| discovery.failure),
         }

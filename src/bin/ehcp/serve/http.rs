@@ -100,12 +100,12 @@ fn stream_messages(
 /// Responds with 200 if each group was looked at recently.
 async fn show_health(State(site): State<Site>) -> Response {
     let now = Instant::now();
-    let interval = site.groups.interval;
+    let intervals = site.groups.intervals;
     let discovery = site.groups.discovery();
     let mut problems: Vec<_> =
         discovery.iter().filter_map(|discovery| health::discovery_problem(discovery, now)).collect();
     for group in site.groups.all() {
-        problems.extend(group.read_state(|state| health::look_problem(&group.name, state, now, interval)));
+        problems.extend(group.read_state(|state| health::look_problem(&group.name, state, now, intervals)));
     }
     if problems.is_empty() {
         return "ok\n".into_response();

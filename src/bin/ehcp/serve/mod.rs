@@ -29,7 +29,7 @@ const LAST_RESPONSES: Duration = Duration::from_secs(2);
 
 /// Serves until a signal ends it.
 pub async fn run(global: &Global, serve: &ServeArgs) -> Result<Exit> {
-    let groups = Arc::new(WatchedGroups::new(serve.looks.interval, serve.looks.hub_interval));
+    let groups = Arc::new(WatchedGroups::new(serve.looks));
     if serve.all {
         // Fails at once if a setting is missing.
         StorageConnection::resolve(global)?;

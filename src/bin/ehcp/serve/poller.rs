@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::admin::list_groups;
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
 use super::group::WatchedGroup;
 use super::groups::WatchedGroups;
@@ -14,10 +14,10 @@ use crate::args::Global;
 use crate::connection::{GroupConnection, StorageConnection};
 use crate::exit::Result;
 use crate::output::print_note;
-use crate::watching::Watcher;
+use crate::watching::{LookTimer, Watcher};
 
-/// The time between two listings of all groups.
-const DISCOVERY: Duration = Duration::from_secs(60);
+/// The time between two listings of all groups. With it and one group, a month costs less than a US dollar.
+const DISCOVERY: Duration = Duration::from_secs(180);
 /// The time until the next listing after one that failed.
 const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
 
@@ -54,13 +54,14 @@ pub fn start_watching(groups: &Arc<WatchedGroups>, target: WatchTarget) -> Resul
 }
 
 async fn watch_group(groups: Arc<WatchedGroups>, group: Arc<WatchedGroup>, target: WatchTarget) {
-    let mut ticks = interval(groups.interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut watcher = None;
+    let mut timer = LookTimer::new(groups.intervals, Arc::default());
+    let mut watcher = None::<Watcher>;
     let mut reported = None;
     loop {
-        ticks.tick().await;
-        let message = match look_at_group(&mut watcher, &groups, &target, &group).await {
+        timer.wait(watcher.as_ref().map(Watcher::reader)).await;
+        let looked = look_at_group(&mut watcher, &groups, &target, &group).await;
+        timer.on_look_ended(looked.is_ok());
+        let message = match looked {
             Ok(message) => message,
             Err(failure) => group.add_failure(failure.to_string()),
         };
@@ -83,7 +84,7 @@ async fn look_at_group(
     let watcher = if let Some(watcher) = watcher {
         watcher
     } else {
-        watcher.insert(Watcher::connect(target.resolve_connection()?, groups.hub_interval).await?)
+        watcher.insert(Watcher::connect(target.resolve_connection()?, groups.intervals.hub_interval).await?)
     };
     Ok(group.add_look(watcher.look().await?, watcher.request_counts()))
 }

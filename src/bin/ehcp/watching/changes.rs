@@ -21,7 +21,8 @@ pub enum ChangeKind {
     /// A member took a partition that had no owner, or its own one after its lease had expired.
     Claimed,
     /// A member released a partition for another one, which took it. That is concluded if the lease was still valid at
-    /// the time of the claim: members of this crate do not take partitions from each other.
+    /// the time of the claim: members of this crate do not take partitions from each other. It is also concluded if the
+    /// member kept or released another partition meanwhile, so that it has renewed since the look before.
     HandedOver,
     /// A member or an operator took a partition whose owner did not release it.
     TakenOver,
@@ -79,10 +80,11 @@ impl GroupChange {
 pub fn find_changes(before: &GroupDescription, after: &GroupDescription) -> Vec<GroupChange> {
     let by_id: BTreeMap<_, _> = before.partitions.iter().map(|partition| (&partition.id, partition)).collect();
     let times = (before.taken_at, after.taken_at);
+    let active = active_owners(&by_id, after, before.taken_at);
     let mut changes = member_changes(before, after);
     for partition in &after.partitions {
         let before = by_id.get(&partition.id).copied();
-        changes.extend(ownership_change(before, partition, times));
+        changes.extend(ownership_change(before, partition, times, &active));
         changes.extend(before.and_then(|before| checkpoint_change(before, partition, after.taken_at)));
         changes.extend(pause_change(before, partition, after.taken_at));
     }
@@ -103,6 +105,7 @@ fn ownership_change(
     before: Option<&PartitionDescription>,
     after: &PartitionDescription,
     (before_at, at): (OffsetDateTime, OffsetDateTime),
+    active: &BTreeSet<&OwnerId>,
 ) -> Option<GroupChange> {
     let state = before.map_or(OwnershipState::Unowned, |before| before.state);
     let from = before.and_then(live_owner);
@@ -111,7 +114,7 @@ fn ownership_change(
     let last = before.and_then(|before| before.owner.as_ref());
     let kind = match (from, to) {
         (Some(one), Some(other)) if one == other => return None,
-        (Some(_), Some(_)) if was_handed_over(before, after, before_at) => ChangeKind::HandedOver,
+        (Some(_), Some(_)) if was_handed_over(before, after, before_at, active) => ChangeKind::HandedOver,
         (None, Some(to)) if last.is_none_or(|last| last.id == *to) => ChangeKind::Claimed,
         (_, Some(_)) => ChangeKind::TakenOver,
         (Some(_), None) if after.state == OwnershipState::Expired => ChangeKind::Expired,
@@ -139,13 +142,32 @@ fn was_handed_over(
     before: Option<&PartitionDescription>,
     after: &PartitionDescription,
     before_at: OffsetDateTime,
+    active: &BTreeSet<&OwnerId>,
 ) -> bool {
     let (Some(before), Some(to)) = (before, &after.owner) else { return false };
     let Some(from) = &before.owner else { return false };
     let was_requested = before.state == OwnershipState::HandingOver && from.handoff_to.as_ref() == Some(&to.id);
     let are_of_this_crate = from.sdk == Sdk::ThisCrate && to.sdk == Sdk::ThisCrate;
     let was_valid = to.since.is_some_and(|claimed_at| claimed_at + TIME_TOLERANCE < before_at + from.expires_in);
-    was_requested || are_of_this_crate && after.state != OwnershipState::Operator && was_valid
+    let is_by_member = are_of_this_crate && after.state != OwnershipState::Operator;
+    was_requested || is_by_member && (was_valid || active.contains(&from.id))
+}
+
+/// Returns the owners that kept a partition from one look to the other, or released one: their leases did not expire in
+/// between. If the looks are as far apart as a lease is long, its end at the first look does not show that.
+fn active_owners<'a>(
+    before: &BTreeMap<&PartitionId, &'a PartitionDescription>,
+    after: &GroupDescription,
+    before_at: OffsetDateTime,
+) -> BTreeSet<&'a OwnerId> {
+    let is_kept = |partition: &PartitionDescription, owner: &OwnerId| {
+        let since = partition.owner.as_ref().and_then(|owner| owner.since);
+        live_owner(partition) == Some(owner) && since.is_some_and(|since| since <= before_at)
+    };
+    let both = after.partitions.iter().filter_map(|after| Some((live_owner(before.get(&after.id)?)?, after)));
+    both.filter(|(owner, after)| after.state == OwnershipState::Released || is_kept(after, owner))
+        .map(|(owner, _)| owner)
+        .collect()
 }
 
 fn live_owner(partition: &PartitionDescription) -> Option<&OwnerId> {

@@ -126,6 +126,12 @@ impl GroupHistory {
         history.zip(self.last.as_ref()).and_then(|(history, last)| history.waiting_time(partition, last.taken_at))
     }
 
+    /// Returns how many seconds at least the event after the checkpoint has waited, as of the latest look.
+    pub fn waited_at_least(&self, partition: &PartitionDescription) -> Option<f64> {
+        let history = self.partitions.get(&partition.id);
+        history.zip(self.last.as_ref()).and_then(|(history, last)| history.waited_at_least(partition, last.taken_at))
+    }
+
     /// Returns how long the event after each checkpoint has waited, as of the latest look.
     pub fn waiting_times(&self) -> BTreeMap<&PartitionId, WaitingTime> {
         let partitions = self.last.iter().flat_map(|last| &last.partitions);

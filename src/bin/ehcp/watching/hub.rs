@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::EventHubSource;
 use eventhubs_checkpoint::admin::HubRanges;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 
 use crate::connection::GroupConnection;
 use crate::exit::{Failure, Result};
 
-/// How long a look waits for an event hub that was read before. A healthy one needs less.
-const WAIT: Duration = Duration::from_secs(1);
+/// How long a look waits for an event hub that was read before. A healthy one needs less, also for a new connection.
+const WAIT: Duration = Duration::from_secs(3);
 
 /// The ranges of events of a group's event hub, as they were read last.
 pub struct HubReader {
@@ -21,7 +21,7 @@ pub struct HubReader {
     due: Instant,
     source: Option<EventHubSource>,
     /// At most one.
-    reading: JoinSet<(Option<EventHubSource>, Result<HubRanges>)>,
+    reading: JoinSet<EndedReading>,
     ranges: Option<HubRanges>,
     failure: Option<String>,
     /// Whether a reading has ended, with or without success.
@@ -30,6 +30,14 @@ pub struct HubReader {
     failures: u64,
     /// When the ranges were read.
     read_at: Option<Instant>,
+}
+
+/// A reading that has ended.
+struct EndedReading {
+    /// The connection. `None` if it failed: it may be the cause.
+    source: Option<EventHubSource>,
+    read: Result<HubRanges>,
+    at: Instant,
 }
 
 impl HubReader {
@@ -49,34 +57,40 @@ impl HubReader {
     }
 
     /// Reads the event hub if that is due. A reading that takes longer continues, and a later call finds its result.
-    /// The first one takes as long as it takes. Returns whether there are new ranges.
+    /// The first one takes as long as it takes. Returns whether there are new ranges, not older than an interval.
     pub async fn refresh(&mut self) -> bool {
         if self.connection.global.no_hub {
             return false;
+        }
+        let mut is_read = false;
+        if let Some(ended) = self.reading.try_join_next() {
+            is_read = self.keep_reading(ended);
         }
         if self.reading.is_empty() && Instant::now() >= self.due {
             self.due = Instant::now() + self.interval;
             self.reading.spawn(read_hub(self.connection.clone(), self.source.take()));
         }
-        match timeout(if self.has_read { WAIT } else { Duration::MAX }, self.reading.join_next()).await {
-            Ok(Some(ended)) => {
-                let (source, read) = ended.unwrap_or_else(|error| (None, Err(Failure::failed(error.to_string()))));
-                self.source = source;
-                self.has_read = true;
-                self.keep_ranges(read)
-            }
-            Ok(None) | Err(_) => false,
+        let wait = if self.has_read { WAIT } else { Duration::MAX };
+        if let Ok(Some(ended)) = timeout(wait, self.reading.join_next()).await {
+            is_read |= self.keep_reading(ended);
         }
+        is_read
     }
 
-    /// Keeps what was read, and returns whether there are new ranges.
-    fn keep_ranges(&mut self, read: Result<HubRanges>) -> bool {
+    /// Keeps what was read, and returns whether there are new ranges, not older than an interval.
+    fn keep_reading(&mut self, ended: std::result::Result<EndedReading, JoinError>) -> bool {
+        let EndedReading { source, read, at } = ended.unwrap_or_else(|error| {
+            let read = Err(Failure::failed(error.to_string()));
+            EndedReading { source: None, read, at: Instant::now() }
+        });
+        self.source = source;
+        self.has_read = true;
         match read {
             Ok(ranges) => {
                 self.ranges = Some(ranges);
                 self.failure = None;
-                self.read_at = Some(Instant::now());
-                true
+                self.read_at = Some(at);
+                at.elapsed() <= self.interval
             }
             Err(failure) => {
                 self.failure = Some(failure.to_string());
@@ -107,20 +121,18 @@ impl HubReader {
     }
 }
 
-/// Returns the connection too, unless it failed: it may be the cause.
-async fn read_hub(
-    connection: Arc<GroupConnection>,
-    source: Option<EventHubSource>,
-) -> (Option<EventHubSource>, Result<HubRanges>) {
-    let source = match source {
-        Some(source) => source,
-        None => match connection.require_hub().await {
-            Ok(source) => source,
-            Err(failure) => return (None, Err(failure)),
-        },
+async fn read_hub(connection: Arc<GroupConnection>, source: Option<EventHubSource>) -> EndedReading {
+    let read = async {
+        let source = match source {
+            Some(source) => source,
+            None => connection.require_hub().await?,
+        };
+        let ranges = connection.read_ranges(&source).await?;
+        Ok((source, ranges))
     };
-    match connection.read_ranges(&source).await {
-        Ok(ranges) => (Some(source), Ok(ranges)),
+    let (source, read) = match read.await {
+        Ok((source, ranges)) => (Some(source), Ok(ranges)),
         Err(failure) => (None, Err(failure)),
-    }
+    };
+    EndedReading { source, read, at: Instant::now() }
 }

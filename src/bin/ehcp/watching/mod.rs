@@ -3,21 +3,25 @@
 mod changes;
 mod history;
 mod hub;
+mod pace;
 mod partition;
+mod timer;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::{GroupDescription, Reader};
-use eventhubs_checkpoint::store::RequestCounts;
+use eventhubs_checkpoint::store::{RequestCounts, StorageOperation};
 use futures::Stream;
 use futures::stream::unfold;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::Notify;
 
 pub use self::changes::{ChangeKind, GroupChange};
 pub use self::history::{DescribedGroup, GroupHistory, GroupSnapshot};
 use self::hub::HubReader;
 pub use self::partition::{Rates, Slot, WaitingTime};
+pub use self::timer::LookTimer;
+use crate::args::LookIntervals;
 use crate::connection::GroupConnection;
 use crate::exit::Result;
 
@@ -43,13 +47,13 @@ pub struct Look {
 /// One of several looks.
 pub struct CountedLook {
     pub look: Result<Look>,
-    /// How many requests to the storage all looks until now have made.
-    pub storage_requests: u64,
+    /// How many requests the listing of the records took.
+    pub list_requests: u64,
 }
 
 impl Watcher {
-    /// Connects to the storage. The event hub is connected at the first look. It is read at this interval, the storage
-    /// at every look.
+    /// Connects to the storage. The event hub is connected at the first look. It is read at looks, but not more often
+    /// than at this interval; the storage is read at every look.
     pub async fn connect(connection: GroupConnection, hub_interval: Duration) -> Result<Self> {
         let reader = connection.connect_reader().await?;
         Ok(Self { reader, hub: HubReader::new(Arc::new(connection), hub_interval) })
@@ -70,15 +74,21 @@ impl Watcher {
         })
     }
 
-    /// Looks at this interval, and at once if a look took longer. A look that fails is followed by another one.
-    pub fn looks(self, every: Duration) -> impl Stream<Item = CountedLook> {
-        let mut ticks = interval(every);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        unfold((self, ticks), |(mut watcher, mut ticks)| async move {
-            ticks.tick().await;
+    /// Looks whenever a look is due, or `wanted` by the user. A look that fails is followed by another one.
+    pub fn looks(self, intervals: LookIntervals, wanted: Arc<Notify>) -> impl Stream<Item = CountedLook> {
+        unfold((self, LookTimer::new(intervals, wanted)), |(mut watcher, mut timer)| async move {
+            timer.wait(Some(&watcher.reader)).await;
+            let before = watcher.request_counts().total(StorageOperation::List);
             let look = watcher.look().await;
-            Some((CountedLook { look, storage_requests: watcher.request_counts().sum() }, (watcher, ticks)))
+            timer.on_look_ended(look.is_ok());
+            let list_requests = watcher.request_counts().total(StorageOperation::List) - before;
+            Some((CountedLook { look, list_requests }, (watcher, timer)))
         })
+    }
+
+    /// Returns what reads the records and the beacon.
+    pub fn reader(&self) -> &Reader {
+        &self.reader
     }
 
     /// Returns how many requests to the storage were made, by operation and outcome.

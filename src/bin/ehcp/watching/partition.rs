@@ -16,7 +16,7 @@ const KEPT: Duration = Duration::HOUR;
 const SLOT: Duration = Duration::seconds(30);
 /// Between looks that are further apart it is unknown how a partition was.
 const MAX_GAP: Duration = Duration::minutes(3);
-/// The time over which a rate is measured: longer than the interval of checkpoints.
+/// The time over which a rate is measured, or that between two looks: longer than the interval of checkpoints.
 const RATE_WINDOW: Duration = Duration::seconds(30);
 
 /// How many checkpoints are kept.
@@ -158,16 +158,19 @@ impl PartitionHistory {
     pub fn waiting_time(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<WaitingTime> {
         match self.rates(partition, now).behind_s {
             Some(seconds) => Some(WaitingTime { seconds, is_exact: true }),
-            None => Some(WaitingTime { seconds: self.behind_at_least(partition, now)?, is_exact: false }),
+            None => Some(WaitingTime { seconds: self.waited_at_least(partition, now)?, is_exact: false }),
         }
     }
 
-    /// Returns how many seconds at least the event after the checkpoint has waited: since the last event of the first
-    /// reading was enqueued, if that one waits, too.
-    fn behind_at_least(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
-        let first = self.ends.front()?;
-        let waits = partition.lag.events? > 0 && checkpoint_number(partition).is_none_or(|number| number < first.last);
-        waits.then(|| (now - first.enqueued).as_seconds_f64().max(0.0))
+    /// Returns how many seconds at least the event after the checkpoint has waited, as of this look, which was added
+    /// last: since the last event of the first reading with that event was enqueued. 0 if no event waits.
+    pub fn waited_at_least(&self, partition: &PartitionDescription, now: OffsetDateTime) -> Option<f64> {
+        if partition.lag.events? == 0 {
+            return Some(0.0);
+        }
+        let next = next_event(partition)?;
+        let end = self.ends.iter().find(|end| end.last >= next)?;
+        Some((now - end.enqueued).as_seconds_f64().max(0.0))
     }
 
     /// Returns how fast the partition is processed, as of this look, which was added last.
@@ -265,9 +268,7 @@ impl PartitionHistory {
         if partition.lag.events? == 0 {
             return Some(0.0);
         }
-        // Expired events do not wait.
-        let first = partition.hub.as_ref()?.first;
-        let next = checkpoint_number(partition).map_or(first, |number| first.max(number.saturating_add(1)));
+        let next = next_event(partition)?;
         let index = self.ends.iter().position(|end| end.last >= next)?;
         let end = &self.ends[index];
         let enqueued = match index.checked_sub(1).and_then(|before| self.ends.get(before)) {
@@ -278,6 +279,12 @@ impl PartitionHistory {
         };
         Some((now - enqueued).as_seconds_f64().max(0.0))
     }
+}
+
+/// Returns the number of the event after the checkpoint. Expired events do not wait.
+fn next_event(partition: &PartitionDescription) -> Option<i64> {
+    let first = partition.hub.as_ref()?.first;
+    Some(checkpoint_number(partition).map_or(first, |number| first.max(number.saturating_add(1))))
 }
 
 /// Estimates when an event came, as if all events between two readings came at an even rate.

@@ -280,7 +280,7 @@ fn show_how_to_watch(args: &Args, folder: &Path, storage: &str, hub: &str) -> Re
     std::fs::write(&storage_file, storage)?;
     std::fs::write(&hub_file, hub)?;
     println!(
-        "to watch: ehcp serve -c {CONTAINER} --lease-duration {}ms --storage-connection-string @{} \
+        "to watch: ehcp serve --refresh 2s -c {CONTAINER} --lease-duration {}ms --storage-connection-string @{} \
          --hub-connection-string @{}",
         args.lease_duration.as_millis(),
         storage_file.display(),

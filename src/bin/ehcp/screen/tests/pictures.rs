@@ -136,7 +136,7 @@ async fn pauses_are_shown_with_their_reasons() {
 async fn the_help_has_the_cost() {
     let mut state = state().await;
     press(&mut state, '?');
-    compare("help", &picture(&mut state, 110, 32));
+    compare("help", &picture(&mut state, 110, 34));
 }
 
 #[tokio::test(start_paused = true)]
@@ -150,7 +150,7 @@ async fn reset_commands_are_only_shown() {
 async fn a_failure_leaves_the_last_look() {
     let mut state = state().await;
     let failure = Failure::failed("listing blobs: 503 Server Busy;\u{1b}[2J try again");
-    let failed = seen(&state, Err(failure));
+    let failed = seen(Err(failure));
     state.on_look(failed);
     state.on_time(Duration::from_secs(14));
     compare("failure", &picture(&mut state, 80, 16));
@@ -158,16 +158,13 @@ async fn a_failure_leaves_the_last_look() {
     look(&mut state, group);
     assert!(!picture(&mut state, 80, 16).contains("503"), "a look that succeeds removes it");
     let group = state.group().unwrap().clone();
-    let without_hub = seen(
-        &state,
-        Ok(Look {
-            group,
-            is_hub_read: false,
-            hub_failure: Some("the event hub: no connection".to_owned()),
-            hub_failures: 1,
-            is_hub_stale: false,
-        }),
-    );
+    let without_hub = seen(Ok(Look {
+        group,
+        is_hub_read: false,
+        hub_failure: Some("the event hub: no connection".to_owned()),
+        hub_failures: 1,
+        is_hub_stale: false,
+    }));
     state.on_look(without_hub);
     let shown = picture(&mut state, 80, 16);
     assert!(shown.contains("LAST and LAG are old or missing: the event hub: no connection"), "{shown}");
@@ -177,7 +174,7 @@ async fn a_failure_leaves_the_last_look() {
 async fn before_the_first_look_it_says_so() {
     let mut state = ScreenState::new(settings());
     assert!(picture(&mut state, 80, 10).contains("reading the group"));
-    let failed = seen(&state, Err(Failure::failed("403 Forbidden")));
+    let failed = seen(Err(Failure::failed("403 Forbidden")));
     state.on_look(failed);
     assert!(picture(&mut state, 80, 10).contains("the storage failed: 403 Forbidden"));
 }

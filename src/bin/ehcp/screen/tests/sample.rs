@@ -9,6 +9,7 @@ use time::macros::datetime;
 
 use super::super::state::{ScreenSettings, ScreenState};
 use super::template::template;
+use crate::args::LookIntervals;
 use crate::watching::{CountedLook, Look};
 
 /// The time of the first look.
@@ -91,8 +92,12 @@ pub fn group(template: &GroupDescription, seconds: i64, samples: &[Sample]) -> G
 pub fn settings() -> ScreenSettings {
     ScreenSettings {
         colors: true,
-        interval: Duration::from_secs(2),
-        hub_interval: Some(Duration::from_secs(10)),
+        intervals: LookIntervals {
+            interval: Duration::from_secs(3),
+            refresh: Duration::from_secs(60),
+            hub_interval: Duration::from_secs(10),
+        },
+        has_hub: true,
         given: ["--profile", "prod"].map(str::to_owned).to_vec(),
     }
 }
@@ -100,13 +105,12 @@ pub fn settings() -> ScreenSettings {
 /// Adds a look.
 pub fn look(state: &mut ScreenState, group: GroupDescription) {
     let look = Ok(Look { group, is_hub_read: true, hub_failure: None, hub_failures: 0, is_hub_stale: false });
-    state.on_look(seen(state, look));
+    state.on_look(seen(look));
 }
 
-/// Returns what a look would be after the earlier ones.
-pub fn seen(state: &ScreenState, look: crate::exit::Result<Look>) -> CountedLook {
-    let storage_requests = u64::try_from(state.history.slots(&0.into()).count()).unwrap() * REQUESTS;
-    CountedLook { look, storage_requests }
+/// Returns a look with its cost.
+pub fn seen(look: crate::exit::Result<Look>) -> CountedLook {
+    CountedLook { look, list_requests: REQUESTS }
 }
 
 /// A group of four partitions after 25 minutes: one is fine, one is behind, one renews late, one has no owner.

@@ -86,6 +86,28 @@ async fn a_quick_handoff_is_seen_as_one() {
     assert_change(&before, &taken, ChangeKind::HandedOver, "a", "b");
 }
 
+/// The lease that the first look showed has ended, but the owner renewed it after that look.
+#[tokio::test(start_paused = true)]
+async fn an_active_owner_has_handed_over() {
+    let mut before = look().await;
+    let mut other = before.partitions[0].clone();
+    other.id = 1.into();
+    before.partitions.push(other);
+    let taken = later(&before, 63, |partition| give_to(partition, "b"));
+    assert_change(&before, &taken, ChangeKind::HandedOver, "a", "b");
+    let mut released = taken.clone();
+    release(&mut released.partitions[1]);
+    let mut expired = taken.clone();
+    expire(&mut expired.partitions[1]);
+    let mut restarted = taken.clone();
+    restarted.partitions[1].owner.as_mut().unwrap().since = Some(taken.taken_at);
+    for (after, kind) in
+        [(released, ChangeKind::HandedOver), (expired, ChangeKind::TakenOver), (restarted, ChangeKind::TakenOver)]
+    {
+        assert_eq!(find_changes(&before, &after)[0].kind, kind);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handoff_in_two_looks_is_one_handoff() {
     let before = look().await;

@@ -167,6 +167,31 @@ async fn one_look_bounds_the_waiting_time() {
     assert_eq!(waiting(&group), None, "the event hub was not read");
 }
 
+/// 1000 events came just now, and were not processed yet. Only the estimate is a minute.
+#[tokio::test(start_paused = true)]
+async fn a_burst_between_two_looks_has_not_waited() {
+    let mut watched = Looks::new().await;
+    watched.look(63, |partition| advance(partition, 19, 19));
+    watched.now.taken_at += time::Duration::seconds(63);
+    watched.last_enqueued(1);
+    watched.look(0, |partition| advance(partition, 19, 1019));
+    let at_least = |watched: &Looks| watched.history.waited_at_least(&watched.now.partitions[0]);
+    assert_eq!((at_least(&watched), watched.rates().processed), (Some(1.0), Some(0.0)));
+    watched.look(63, |_| {});
+    assert_eq!(at_least(&watched), Some(64.0), "and now they wait");
+}
+
+#[tokio::test(start_paused = true)]
+async fn rare_looks_have_the_rate_between_them() {
+    let mut watched = Looks::new().await;
+    for step in 1..=3 {
+        watched.look(63, |partition| advance(partition, 9 + 63 * step, 19 + 126 * step));
+        assert_eq!((watched.rates().processed, watched.rates().enqueued), (Some(1.0), Some(2.0)));
+    }
+    watched.look(3, |partition| advance(partition, 9 + 63 * 3, 19 + 126 * 3));
+    assert_eq!(watched.rates().processed, Some(63.0 / 66.0), "a look after a change");
+}
+
 #[tokio::test(start_paused = true)]
 async fn without_checkpoint_the_first_event_waits() {
     let mut watched = Looks::new().await;
