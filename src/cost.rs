@@ -179,14 +179,13 @@ impl SteadyRequests {
             LeaseScope::Partition if balancer.handoff => size.instances - owners,
             LeaseScope::Partition => 0,
         };
-        let watchers = size.instances.saturating_sub(1).min(WATCHERS);
         Self {
             listings: f64::from(size.instances) * listings * times_per_hour(pace.listing)
                 + f64::from(owners) * case_looks,
             renewals: if by_instance { 0.0 } else { f64::from(size.partitions) * times_per_hour(pace.renewal) },
             looks: f64::from(size.instances) * times_per_hour(pace.beacon_read)
                 + f64::from(size.instances.min(1)) * times_per_hour(pace.beacon_refresh)
-                + f64::from(owners * watchers) * times_per_hour(pace.owner_look),
+                + f64::from(owners * size.instances.saturating_sub(1).min(WATCHERS)) * times_per_hour(pace.owner_look),
             heartbeats: f64::from(with_heartbeat) * times_per_hour(pace.heartbeat),
             checkpoints: f64::from(size.busy_partitions)
                 * processor.checkpoint_policy.interval.map_or(0.0, times_per_hour),
@@ -196,8 +195,11 @@ impl SteadyRequests {
     /// Returns all of them by the type that Azure bills.
     #[must_use]
     pub fn by_type(&self) -> BilledRequests {
-        let other = self.renewals + self.looks + self.heartbeats + self.checkpoints;
-        BilledRequests { list: self.listings, write: 0.0, other }
+        BilledRequests {
+            list: self.listings,
+            write: 0.0,
+            other: self.renewals + self.looks + self.heartbeats + self.checkpoints,
+        }
     }
 }
 

@@ -13,9 +13,6 @@ use crate::error::Result;
 use crate::model::Moment;
 use crate::store::beacon::{Beacon, Lit};
 
-/// A blob admits 500 requests per second. With this wait per instance, the reads of a large group need a fifth of that.
-const WAIT_PER_INSTANCE: Duration = Duration::from_millis(10);
-
 /// An instance lights the beacon at most this often.
 const BETWEEN_LIGHTS: Duration = Duration::from_secs(1);
 
@@ -60,21 +57,27 @@ impl BeaconKeeper {
     /// readable, or is not refreshed by any instance, or because the group has an owner that does not light it.
     pub(super) fn trusted_until(&self, context: &Context) -> Option<Moment> {
         let known = self.known.as_ref().filter(|_| !context.foreign_owner)?;
-        let read_until = self.read_at? + MOST_MISSED * read_wait(context) + context.settings.request_timeout;
         let too_old = known.received + (OLDEST * context.settings.lease_duration()).saturating_sub(known.age);
-        Some(read_until.min(too_old)).filter(|until| *until > context.now)
+        Some(self.missed_at(context)?.min(too_old)).filter(|until| *until > context.now)
+    }
+
+    /// Returns when too many reads in a row will have shown nothing.
+    fn missed_at(&self, context: &Context) -> Option<Moment> {
+        Some(self.read_at? + MOST_MISSED * read_wait(context) + context.settings.request_timeout)
     }
 
     /// Returns when to read or to light it next. An instance that ends reads it no more.
     pub(super) fn next_wake(&self, context: &Context) -> Option<Moment> {
-        let read = self.next_read_at.filter(|_| context.takes_part());
-        read.into_iter().chain(self.light_due_at(context)).min()
+        self.next_read_at.filter(|_| context.takes_part()).into_iter().chain(self.light_due_at(context)).min()
     }
 
     /// An instance that ends does not wait.
     fn light_due_at(&self, context: &Context) -> Option<Moment> {
-        let at = if context.is_ending() { context.now } else { self.next_light_at };
-        (self.has_news && !self.lighting).then_some(at)
+        match self {
+            Self { has_news: false, .. } | Self { lighting: true, .. } => None,
+            _ if context.is_ending() => Some(context.now),
+            _ => Some(self.next_light_at),
+        }
     }
 
     /// Whether it is being lit, or will be.
@@ -126,8 +129,9 @@ impl BeaconKeeper {
             }
             Err(error) => {
                 self.failed_reads = self.failed_reads.saturating_add(1);
-                let backoff = Backoff::new(read_wait(context), read_wait(context).max(context.settings.interval()));
-                let wait = backoff.wait_after(self.failed_reads).max(context.settings.retry_after(&error));
+                let wait = Backoff::new(read_wait(context), read_wait(context).max(context.settings.interval()))
+                    .wait_after(self.failed_reads)
+                    .max(context.settings.retry_after(&error));
                 self.next_read_at = Some(context.now + wait.mul_f64(spread));
                 context.push_note(Note::BeaconFailed(error));
                 return false;
@@ -139,14 +143,12 @@ impl BeaconKeeper {
             return false;
         }
         self.read_at = Some(self.sent);
-        let half = context.settings.lease_duration() / 2;
         // At a random moment, so that usually one instance refreshes it for all.
-        if found.age_at(context.now) >= half.mul_f64(1.0 + context.random_chance()) {
+        let refreshed_from = context.settings.lease_duration().mul_f64(0.5 + context.random_chance() / 2.0);
+        if found.age_at(context.now) >= refreshed_from {
             context.push_request(StorageRequest::RefreshBeacon(found.clone()));
         }
-        let is_new = self.covered != Some(found.change);
-        self.known = Some(found);
-        is_new
+        self.covered != Some(self.known.insert(found).change)
     }
 
     /// A change that this instance has reported needs no listing of its own, unless it replaced the change of another.
@@ -187,10 +189,5 @@ impl BeaconKeeper {
 }
 
 fn read_wait(context: &Context) -> Duration {
-    beacon_read_wait(context.settings.config.effective_beacon_interval(), context.members)
-}
-
-/// Returns the wait between two reads of one instance in a group of this many.
-pub(super) fn beacon_read_wait(interval: Duration, members: u32) -> Duration {
-    interval.max(WAIT_PER_INSTANCE * members)
+    context.settings.config.beacon_read_wait(context.members)
 }

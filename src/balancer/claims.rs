@@ -118,8 +118,10 @@ impl Partitions {
             // The owner should detect the loss soon. One that did not respond may still be processing the partition.
             context.call_others();
             if requested {
-                let cause = DuplicateCause::NotAcknowledged;
-                context.push_event(OwnershipEvent::DuplicatesPossible { partition: partition.clone(), cause });
+                context.push_event(OwnershipEvent::DuplicatesPossible {
+                    partition: partition.clone(),
+                    cause: DuplicateCause::NotAcknowledged,
+                });
             }
         }
         context.push_action(Action::Measure { partition: partition.clone(), recorded: lease.record().load });

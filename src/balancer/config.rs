@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::beacon::beacon_read_wait;
 use super::pacing::Pacing;
 use crate::backoff::Backoff;
 use crate::error::{Error, Result};
@@ -20,6 +19,9 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(15);
 /// How often the beacon is read, by default. What a group reads more often than that costs more than it saves by rare
 /// listings.
 const BEACON_INTERVAL: Duration = Duration::from_secs(3);
+
+/// A blob admits 500 requests per second. With this wait per instance, the reads of a large group need a fifth of that.
+const BEACON_WAIT_PER_INSTANCE: Duration = Duration::from_millis(10);
 
 /// The heartbeat is written this often per lease duration: several writes may fail before other instances take over
 /// what it keeps alive.
@@ -190,9 +192,11 @@ impl BalancerConfig {
         self
     }
 
-    /// Returns the interval that [`with_beacon_interval`](Self::with_beacon_interval) sets, or its default.
-    pub(super) fn effective_beacon_interval(&self) -> Duration {
-        self.beacon_interval.unwrap_or_else(|| BEACON_INTERVAL.min(self.load_balancing_interval))
+    /// Returns the wait between two reads of the beacon by one of this many instances.
+    pub(super) fn beacon_read_wait(&self, instances: u32) -> Duration {
+        self.beacon_interval
+            .unwrap_or_else(|| BEACON_INTERVAL.min(self.load_balancing_interval))
+            .max(BEACON_WAIT_PER_INSTANCE * instances)
     }
 
     /// Returns how long an instance waits between its requests while nothing changes in its group. The estimate of the
@@ -201,7 +205,7 @@ impl BalancerConfig {
         SteadyPace {
             renewal: self.renewal_age(times, drain_timeout).mul_f64(AVERAGE_SPREAD),
             listing: Pacing::average_calm_wait(times.lease_duration),
-            beacon_read: beacon_read_wait(self.effective_beacon_interval(), instances),
+            beacon_read: self.beacon_read_wait(instances),
             beacon_refresh: times.lease_duration.mul_f64(AVERAGE_REFRESH),
             owner_look: times.lease_duration.mul_f64(AVERAGE_SPREAD),
             heartbeat: heartbeat_wait(times.lease_duration),
@@ -392,9 +396,10 @@ impl LoopSettings {
     /// Returns the wait between two polls of a handoff, if this instance has requested this many partitions: a second,
     /// but half an interval if that would be hundreds of requests per second.
     pub(super) fn poll_wait(&self, requested: usize) -> Duration {
-        let longest = self.interval() / 2;
-        let wait = Duration::from_millis(50).saturating_mul(u32::try_from(requested).unwrap_or(u32::MAX));
-        wait.max(Duration::from_secs(1)).min(longest)
+        Duration::from_millis(50)
+            .saturating_mul(u32::try_from(requested).unwrap_or(u32::MAX))
+            .max(Duration::from_secs(1))
+            .min(self.interval() / 2)
     }
 
     /// Returns how long a handler may take to stop and to write its last checkpoint: one that is under way, and one

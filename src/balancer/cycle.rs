@@ -236,13 +236,14 @@ impl Cycles {
         if self.was_told || before.cycles == 0 {
             return false;
         }
-        let mut entries = view.partitions.iter().zip(&before.partitions);
         !self.overdue.is_subset(&known)
-            || entries.any(|(now, before)| {
-                let was_expected = matches!(&now.owner, PartitionOwner::Expired(owner) if known.contains(owner));
-                let is_claimed = plan.claim.iter().any(|claim| claim.partition == now.partition);
-                let is_new = now.partition == before.partition && now.is_unowned() && !before.is_unowned();
-                is_new && !was_expected && !is_claimed
+            || view.partitions.iter().zip(&before.partitions).any(|(now, before)| {
+                now.partition == before.partition
+                    && now.is_unowned()
+                    && !before.is_unowned()
+                    // The others wait for its expiry, too.
+                    && !matches!(&now.owner, PartitionOwner::Expired(owner) if known.contains(owner))
+                    && !plan.claim.iter().any(|claim| claim.partition == now.partition)
             })
     }
 }

@@ -125,8 +125,9 @@ impl Partitions {
 
     /// Returns the wait between two polls of one handoff.
     fn poll_wait(&self, context: &Context) -> Duration {
-        let requested = self.activities.values().filter(|activity| matches!(activity, Activity::AwaitingHandoff(_)));
-        context.settings.poll_wait(requested.count())
+        context.settings.poll_wait(
+            self.activities.values().filter(|activity| matches!(activity, Activity::AwaitingHandoff(_))).count(),
+        )
     }
 
     /// The storage responds again: handoffs whose polls have failed are polled soon.

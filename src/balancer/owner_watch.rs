@@ -31,8 +31,10 @@ impl OwnerWatch {
     pub(super) fn record_view(&mut self, view: &View<'_>) {
         self.0 = watched_by(&view.me, &view.owners)
             .filter_map(|(owner, live)| {
-                let seen = view.record_of(&live.partition)?.clone();
-                Some((owner.clone(), Watched { seen, look_at: Some(live.silent_at) }))
+                Some((
+                    owner.clone(),
+                    Watched { seen: view.record_of(&live.partition)?.clone(), look_at: Some(live.silent_at) },
+                ))
             })
             .collect();
     }
@@ -47,8 +49,7 @@ impl OwnerWatch {
         for (owner, watched) in &mut self.0 {
             if watched.look_at.is_some_and(|at| at <= context.now) {
                 watched.look_at = None;
-                let seen = watched.seen.clone();
-                context.push_request(StorageRequest::CheckOwner { owner: owner.clone(), seen });
+                context.push_request(StorageRequest::CheckOwner { owner: owner.clone(), seen: watched.seen.clone() });
             }
         }
     }

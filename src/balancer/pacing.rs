@@ -50,7 +50,7 @@ pub(super) struct Pacing {
     /// The last cycle; `None` while one is running, and before the first one.
     ended: Option<CycleEnd>,
     /// Something has changed in the group since the last cycle began.
-    call: Option<Call>,
+    call: Option<CycleCall>,
     /// How many cycles in a row found nothing new and nothing to do.
     calm: u32,
     /// How many cycles in a row have failed.
@@ -65,7 +65,7 @@ pub(super) struct Pacing {
 
 /// Something has changed in the group.
 #[derive(Clone, Copy, Debug)]
-struct Call {
+struct CycleCall {
     at: Moment,
     /// The least time since the last cycle.
     after: Duration,
@@ -157,7 +157,7 @@ impl Pacing {
     /// Begins the next cycle now, but at least this long after the last one, because something has changed in the group.
     /// A server that asked for a wait is not asked sooner.
     pub(super) fn call_cycle(&mut self, at: Moment, after: Duration) {
-        self.call.get_or_insert(Call { at, after });
+        self.call.get_or_insert(CycleCall { at, after });
     }
 
     /// Makes the next cycle due now.

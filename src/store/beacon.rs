@@ -54,8 +54,8 @@ impl GroupStore {
     ///
     /// The error of the storage. Read it again later.
     pub(crate) async fn read_beacon(&self) -> Result<Option<Beacon>> {
-        let name = self.inner.names.beacon_name();
-        match self.send(StorageOperation::Beacon, BillingType::Other, self.container.get(name)).await {
+        let read = self.container.get(self.inner.names.beacon_name());
+        match self.send(StorageOperation::Beacon, BillingType::Other, read).await {
             Ok(blob) => {
                 self.record_response(blob.response);
                 Ok(Some(Beacon {
@@ -77,8 +77,7 @@ impl GroupStore {
     ///
     /// The error of the storage. Other instances then find the change later, when they list.
     pub(crate) async fn light_beacon(&self, known: Option<&Beacon>) -> Result<Option<Lit>> {
-        let replaced = known.map(|known| known.change);
-        let mut write = BeaconWrite { store: self, replaced, written: 0, found: None };
+        let mut write = BeaconWrite { store: self, replaced: known.map(|known| known.change), written: 0, found: None };
         self.settle_write(known.map(|known| WriteCondition::IfMatch(known.version.clone())), &mut write).await
     }
 
@@ -88,8 +87,7 @@ impl GroupStore {
     ///
     /// The error of the storage. The beacon grows older.
     pub(crate) async fn refresh_beacon(&self, known: &Beacon) -> Result<Option<Beacon>> {
-        let under = WriteCondition::IfMatch(known.version.clone());
-        match self.write_beacon(known.change, &under).await {
+        match self.write_beacon(known.change, &WriteCondition::IfMatch(known.version.clone())).await {
             Ok(written) => Ok(Some(written)),
             Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => Ok(None),
             Err(error) => Err(error),
@@ -107,21 +105,20 @@ impl GroupStore {
         if seen.record.scope == LeaseScope::Instance {
             let Some(blob) = self.read_blob(&self.inner.names.heartbeat_name(owner)).await? else { return Ok(None) };
             let (heartbeat, _) = codec::decode_heartbeat(&blob.name, owner.clone(), &blob.metadata);
-            let is_alive = heartbeat.incarnation == seen.record.incarnation && heartbeat.declared_dead_by.is_none();
-            return Ok(is_alive.then(|| blob.age()));
+            return Ok((heartbeat.incarnation == seen.record.incarnation && heartbeat.declared_dead_by.is_none())
+                .then(|| blob.age()));
         }
         let name = self.inner.names.record_name(codec::RecordKind::Ownership, &seen.partition);
         let Some(blob) = self.read_blob(&name).await? else { return Ok(None) };
         let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
-        let is_same = record.owner == seen.record.owner && record.incarnation == seen.record.incarnation;
-        Ok(is_same.then(|| blob.age()))
+        Ok((record.owner == seen.record.owner && record.incarnation == seen.record.incarnation).then(|| blob.age()))
     }
 
     async fn write_beacon(&self, change: i64, under: &WriteCondition<ETag>) -> Result<Beacon> {
         let metadata = codec::encode_beacon(change, &self.identity().owner);
         let name = self.inner.names.beacon_name();
-        let written = self.write_blob(StorageOperation::Beacon, name, &metadata, under).await?;
-        Ok(Beacon { change, version: written.etag, age: Duration::ZERO, received: self.lease_clock_now() })
+        let version = self.write_blob(StorageOperation::Beacon, name, &metadata, under).await?.etag;
+        Ok(Beacon { change, version, age: Duration::ZERO, received: self.lease_clock_now() })
     }
 }
 
@@ -162,8 +159,10 @@ impl ConditionalWrite for BeaconWrite<'_> {
     async fn send_write(&mut self, under: WriteCondition<ETag>) -> Result<ControlFlow<Option<Lit>>> {
         let server_time = lock(&self.store.inner.latest_server_time).unix_timestamp().saturating_mul(1000);
         self.written = server_time.max(self.written + 1).max(self.replaced.map_or(0, |last| last.saturating_add(1)));
-        let beacon = self.store.write_beacon(self.written, &under).await?;
-        Ok(ControlFlow::Break(Some(Lit { beacon, replaced: self.replaced })))
+        Ok(ControlFlow::Break(Some(Lit {
+            beacon: self.store.write_beacon(self.written, &under).await?,
+            replaced: self.replaced,
+        })))
     }
 }
 

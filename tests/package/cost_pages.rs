@@ -96,11 +96,17 @@ fn the_pace_of_each_lease_duration_is_computed() {
 
 #[test]
 fn the_price_of_watching_is_computed() {
-    let looks = [("`--interval 2s`, the default", 2.0), ("`--interval 15s`, enough for Prometheus", 15.0)];
-    let rows = looks.map(|(name, interval)| {
-        let per_hour = BilledRequests { list: 2.0 * 3600.0 / interval, ..BilledRequests::default() };
+    let paces = [
+        ("`--interval 3s --refresh 60s`, the default", 3.0, 60.0),
+        ("`--interval 15s`, changes 15 s late", 15.0, 60.0),
+        ("`--refresh 10s`, the lag 10 s late", 3.0, 10.0),
+    ];
+    let rows = paces.map(|(name, interval, refresh)| {
+        let list = 2.0 * 3600.0 / refresh;
+        let per_hour = BilledRequests { list, write: 0.0, other: 3600.0 / interval };
         let usd = RequestPrices::sample().usd_per_month(per_hour);
-        format!("| {name} | {} | {usd:.2} |", with_commas(per_hour.total()))
+        assert!(usd <= 1.0 || refresh < 60.0, "{name}: {usd}");
+        format!("| {name} | {} | {} | {usd:.2} |", with_commas(list), with_commas(per_hour.other))
     });
     assert_has_lines("docs/ehcp.md", &rows);
 }
