@@ -12,7 +12,7 @@
 //! let size = GroupSize::new(32, 4).with_busy_partitions(32);
 //! let per_hour = SteadyRequests::estimate(size, &ProcessorConfig::default(), &StoreConfig::default());
 //! let prices = RequestPrices::sample();
-//! assert_eq!(format!("{:.2}", prices.usd_per_month(per_hour.by_type())), "10.73");
+//! assert_eq!(format!("{:.2}", prices.usd_per_month(per_hour.by_type())), "10.64");
 //! ```
 
 use std::time::Duration;

@@ -16,7 +16,7 @@ async fn a_planned_group_needs_no_connection() {
     let run = program.run(&["cost", "--partitions", "32", "--instances", "4"]).await.ended(0);
     let page = std::fs::read_to_string(repository::root().join("docs/ehcp.md")).unwrap();
     let shown = format!("$ ehcp cost --partitions 32 --instances 4\n{}```", run.stdout);
-    assert!(run.stdout.contains("10.73") && page.contains(&shown), "docs/ehcp.md must show:\n{shown}");
+    assert!(run.stdout.contains("10.64") && page.contains(&shown), "docs/ehcp.md must show:\n{shown}");
 }
 
 #[tokio::test]
@@ -28,11 +28,11 @@ async fn settings_and_prices_are_options() {
     assert_eq!((&shown["schema"], &shown["busy_partitions"]), (&json!("ehcp.cost/1"), &json!(8)));
     assert_eq!(shown["prices"], json!({ "list": 0.5, "other": 0.1, "sample_date": null }));
     let rows = shown["requests"].as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| rounded(&row["per_hour"])).collect::<Vec<_>>(), [2165, 0, 4114, 960, 7240]);
-    assert_eq!(rows.iter().map(|row| rounded(&row["usd_per_month"])).collect::<Vec<_>>(), [79, 0, 30, 7, 116]);
+    assert_eq!(rows.iter().map(|row| rounded(&row["per_hour"])).collect::<Vec<_>>(), [217, 0, 7433, 4114, 960, 12724]);
+    assert_eq!(rows.iter().map(|row| rounded(&row["usd_per_month"])).collect::<Vec<_>>(), [8, 0, 54, 30, 7, 99]);
     let by_instance = ["--lease-scope", "instance", "--lease-duration", "2m", "--interval", "20s", "--busy", "0"];
     let shown = program.json(&[&size[..], &by_instance].concat()).await;
-    assert_eq!(rounded(&shown["requests"][4]["per_hour"]), 733);
+    assert_eq!(rounded(&shown["requests"][5]["per_hour"]), 5612);
 }
 
 #[tokio::test]
@@ -65,6 +65,6 @@ async fn the_size_of_a_group_is_in_its_records() {
     assert!(run.stdout.starts_with(headline) && run.stderr.is_empty(), "{run:?}");
     let shown = program.json(&["cost", "--instances", "2"]).await;
     assert_eq!((&shown["partitions"], &shown["instances"]), (&json!(4), &json!(2)));
-    assert_eq!(rounded(&shown["requests"][0]["per_hour"]), 265, "two looks at the other case in 20 min");
+    assert_eq!(rounded(&shown["requests"][0]["per_hour"]), 37, "two looks at the other case in 20 min");
     program.run(&["cost", "-g", "billing"]).await.ended(1);
 }

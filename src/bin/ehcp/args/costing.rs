@@ -39,6 +39,9 @@ pub struct SettingArgs {
     /// `BalancerConfig::with_load_balancing_interval` [default: 10s].
     #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
     pub interval: Option<Duration>,
+    /// `BalancerConfig::with_beacon_interval` [default: 3s].
+    #[arg(long, value_parser = humantime::parse_duration, value_name = "DURATION")]
+    pub beacon_interval: Option<Duration>,
     /// `BalancerConfig::with_lease_scope` [default: partition].
     #[arg(long, value_enum, value_name = "SCOPE")]
     pub lease_scope: Option<ScopeArg>,
@@ -61,6 +64,9 @@ impl SettingArgs {
         }
         if let Some(interval) = self.interval {
             processor = processor.with_balancer(|balancer| balancer.with_load_balancing_interval(interval));
+        }
+        if let Some(interval) = self.beacon_interval {
+            processor = processor.with_balancer(|balancer| balancer.with_beacon_interval(interval));
         }
         if let Some(scope) = self.lease_scope {
             processor = processor.with_balancer(|balancer| balancer.with_lease_scope(scope.into()));
