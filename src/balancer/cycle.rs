@@ -27,6 +27,8 @@ const SLOW_START: Duration = Duration::from_secs(120);
 #[derive(Debug)]
 pub(super) struct Cycles {
     pacing: Pacing,
+    /// When the next cycle should begin.
+    expected_at: Option<Moment>,
     /// When the listing of the current cycle was sent.
     pub(super) listing_sent: Moment,
     /// When the first listing was sent that failed, if all have failed since then.
@@ -65,6 +67,7 @@ impl Cycles {
     pub(super) fn new(settings: &LoopSettings) -> Self {
         Self {
             pacing: Pacing::new(settings.interval(), settings.lease_duration()),
+            expected_at: None,
             listing_sent: Moment::ZERO,
             failing_since: None,
             listed: Vec::new(),
@@ -103,11 +106,17 @@ impl Cycles {
         self.was_told = beacon.start_listing();
         self.pacing.begin_cycle();
         self.listing_sent = context.now;
-        let late = context.now.saturating_sub(due);
+        let late = context.now.saturating_sub(self.expected_at.unwrap_or(due));
         if late > context.settings.interval() / 2 {
             context.push_note(Note::CycleLate(late));
         }
         context.push_request(if with_heartbeats { StorageRequest::ListWithHeartbeats } else { StorageRequest::List });
+    }
+
+    /// Records when the next cycle should begin, by what is known now. A cycle may have become due in the past, because of
+    /// a change, or because the beacon is no longer trusted.
+    pub(super) fn expect_cycle(&mut self, now: Moment, trusted_until: Option<Moment>) {
+        self.expected_at = self.next_cycle_at(trusted_until).map(|due| due.max(now));
     }
 
     /// Brings the next cycle forward after a change, and makes the waits between claims longer while the storage fails

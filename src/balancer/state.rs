@@ -281,6 +281,7 @@ impl BalancerState {
         self.end_loop();
         let mut effects = std::mem::take(&mut self.context.effects);
         self.cycles.adjust_pacing(&effects);
+        self.cycles.expect_cycle(self.context.now, self.beacon.trusted_until(&self.context));
         for (partition, change) in effects.changes {
             self.change_view(&partition, change);
         }

@@ -101,6 +101,7 @@ async fn a_pause_ends_by_itself_at_its_time() {
     assert_done(&pause(&world, Some(600 * SECOND)).await);
     a.wait_for_status("paused", is_paused).await;
     publish(&world, 1, 10..20);
+    sleep(590 * SECOND).await;
     wait_for_checkpoint(&world, 19).await;
     let took = began.elapsed();
     assert!((600 * SECOND..620 * SECOND).contains(&took), "{took:?}");

@@ -493,12 +493,18 @@ async fn an_instance_started_during_claims_of_added_ones() {
     let world = at_the_latest(1);
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
+    let refused = (1..5).fold(FaultPlan::default(), |plan, partition| {
+        let claims = Target::from(BlobOperation::Write).named(&format!("ownership/{partition}"));
+        plan.with_on(1.0, claims, Fault::Unreachable)
+    });
+    world.faulty.set_plan(refused);
     world.hub.grow_to(6);
     for partition in 1..6 {
         world.hub.publish(partition, "early");
     }
     a.wait_until_it_holds(2).await;
     a.wait_until_all_idle(2).await;
+    world.faulty.set_plan(FaultPlan::default());
     let b = world.start("b").await;
     world.log.wait_for("the events of all five", |log| log.times("early") >= 5).await;
     a.shut_down().await.unwrap();

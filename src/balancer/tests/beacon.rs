@@ -248,3 +248,15 @@ fn no_decision_rests_on_the_beacon() {
         }
     }
 }
+
+/// A change may make a cycle due that would have come long ago without the beacon. It is not late because of that.
+#[test]
+fn a_cycle_that_was_not_needed_is_not_late() {
+    let mut me = Loop::trusting();
+    while me.now.saturating_sub(me.state.cycles.listing_sent) < 100 * SECOND {
+        me.next();
+    }
+    me.step(Happened::Hub([0.into(), 1.into(), 2.into()].into()));
+    assert_eq!(me.after(0), "list");
+    assert!(Loop::trusting().after(400).contains("CycleLate"), "the process was suspended");
+}
