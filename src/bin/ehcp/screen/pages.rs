@@ -17,7 +17,6 @@ const KEYS: &[(&str, &str)] = &[
     ("e", "save the checkpoints of the last look in a file, for `ehcp import`"),
     ("r", "show commands that reset the selected partition"),
     ("arrows, PageUp, PageDown, Home, End", "select, or scroll"),
-    ("any key", "looks again, if the last look is older than --interval"),
 ];
 
 const COLUMNS: &[(&str, &str)] = &[
@@ -35,7 +34,10 @@ const COLUMNS: &[(&str, &str)] = &[
 pub fn help_lines(state: &ScreenState) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
     lines.extend(table_lines(KEYS));
-    lines.push("  The screen writes nothing to the group.".to_owned());
+    lines.push(
+        "  Each key also looks again, if the last look is older than --interval. Nothing is written to the group."
+            .to_owned(),
+    );
     lines.extend([String::new(), "Columns".to_owned()]);
     lines.extend(table_lines(COLUMNS));
     lines.extend([String::new(), "Cost".to_owned()]);

@@ -155,5 +155,9 @@ mod tests {
         let hour = last_hour(slots.iter(), now, PART_OF_HOUR, HOUR);
         assert_eq!(hour[..9], [None; 9]);
         assert_eq!(hour[9..], [Some(7), None, Some(3)]);
+        let rare = [slot(14, 1), slot(11, 2), slot(8, 3), slot(4, 4)];
+        let minutes = last_hour(rare.iter(), now, time::Duration::MINUTE, 16);
+        let expected = [0, 1, 1, 1, 2, 2, 2, 3, 0, 0, 0, 4, 0, 0, 0, 0].map(|lag| (lag > 0).then_some(lag));
+        assert_eq!(minutes, expected, "looks that are not further apart than three minutes");
     }
 }

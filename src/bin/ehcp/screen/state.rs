@@ -203,7 +203,8 @@ impl ScreenState {
         });
         // Storage requests have a timeout, but there may be several.
         let LookIntervals { interval, refresh, .. } = self.settings.intervals;
-        let is_late = storage.is_none() && self.group().is_some() && self.age > refresh + 2 * interval + SLOW;
+        let due = refresh.saturating_add(interval.saturating_mul(2)).saturating_add(SLOW);
+        let is_late = storage.is_none() && self.group().is_some() && self.age > due;
         let failures = [
             storage,
             is_late.then(|| format!("this is {age} old, because the storage is slow")),

@@ -17,7 +17,7 @@ const LATE_DISCOVERY: Duration = Duration::from_secs(540);
 pub fn look_problem(name: &str, state: &WatchState, now: Instant, intervals: LookIntervals) -> Option<String> {
     let Watching { looked, started, storage_failure, .. } = &state.watching;
     let since = now.duration_since(looked.unwrap_or(*started));
-    if looked.is_some() && since <= intervals.refresh + LATE.max(intervals.interval * 3) {
+    if looked.is_some() && since <= intervals.refresh.saturating_add(LATE.max(intervals.interval.saturating_mul(3))) {
         return None;
     }
     let cause = storage_failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();

@@ -136,7 +136,7 @@ async fn pauses_are_shown_with_their_reasons() {
 async fn the_help_has_the_cost() {
     let mut state = state().await;
     press(&mut state, '?');
-    compare("help", &picture(&mut state, 110, 34));
+    compare("help", &picture(&mut state, 110, 33));
 }
 
 #[tokio::test(start_paused = true)]
