@@ -65,7 +65,7 @@ impl OwnerWatch {
         let lease_duration = context.settings.lease_durations.of(&watched.seen.record);
         match since_renewal {
             Ok(Some(age)) if !LeaseDurations::is_overdue(*age, lease_duration) => {
-                watched.look_at = Some(context.now + lease_duration - *age);
+                watched.look_at = Some(context.now + lease_duration.saturating_sub(*age));
                 false
             }
             _ => {

@@ -548,7 +548,7 @@ mod cut_short {
     #[tokio::test(start_paused = true)]
     async fn a_request_of_a_removed_instance_is_deleted() {
         let world = World::new(1);
-        let mut a = owner_of_all(&world, 1, Duration::ZERO).await;
+        let a = owner_of_all(&world, 1, Duration::ZERO).await;
         let mut log_a = OwnershipLog::of(&a);
         sleep(300 * SECOND).await;
         let ghost = world.store("ghost").await;

@@ -31,19 +31,19 @@ impl Application {
     }
 
     pub fn context(&self) -> PartitionContext {
-        self.0.context.lock().unwrap().clone().expect("a partition was started")
+        self.0.context.lock().unwrap().clone().expect("an event was handled")
     }
 }
 
 impl Handler<MemoryEvent> for Application {
     async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.instance.log(context.partition_id().as_str(), "started");
-        *self.0.context.lock().unwrap() = Some(context);
         Ok(())
     }
 
     async fn handle(&self, events: Vec<MemoryEvent>, context: PartitionContext) -> Result<(), HandlerError> {
         self.0.instance.log(context.partition_id().as_str(), "handle");
+        *self.0.context.lock().unwrap() = Some(context.clone());
         for event in &events {
             let is_first = !self.0.handled.borrow().contains(&event.text().unwrap().to_owned());
             self.0.handled.send_modify(|handled| handled.push(event.text().unwrap().to_owned()));
