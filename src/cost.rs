@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use crate::balancer::{MOST_LISTED_TOGETHER, WATCHERS};
+use crate::balancer::{MOST_LISTED_TOGETHER, WATCHED};
 use crate::model::LeaseScope;
 use crate::processor::ProcessorConfig;
 use crate::store::StoreConfig;
@@ -185,7 +185,9 @@ impl SteadyRequests {
             renewals: if by_instance { 0.0 } else { f64::from(size.partitions) * times_per_hour(pace.renewal) },
             looks: f64::from(size.instances) * times_per_hour(pace.beacon_read)
                 + f64::from(size.instances.min(1)) * times_per_hour(pace.beacon_refresh)
-                + f64::from(owners * size.instances.saturating_sub(1).min(WATCHERS)) * times_per_hour(pace.owner_look),
+                + (f64::from(owners) * f64::from(owners.saturating_sub(1).min(WATCHED))
+                    + f64::from(size.instances - owners) * f64::from(owners.min(WATCHED)))
+                    * times_per_hour(pace.owner_look),
             heartbeats: f64::from(with_heartbeat) * times_per_hour(pace.heartbeat),
             checkpoints: f64::from(size.busy_partitions)
                 * processor.checkpoint_policy.interval.map_or(0.0, times_per_hour),
@@ -256,11 +258,11 @@ mod tests {
         let of_instance = ProcessorConfig::default().with_balancer(|it| it.with_lease_scope(LeaseScope::Instance));
         for (size, processor, expected) in [
             (GroupSize::new(32, 4).with_capitals(true), ProcessorConfig::default(), [75, 4042, 5414, 0, 0]),
-            (GroupSize::new(2, 4), ProcessorConfig::default(), [51, 253, 5162, 480, 0]),
+            (GroupSize::new(2, 4), ProcessorConfig::default(), [51, 253, 5288, 480, 0]),
             (
                 GroupSize::new(2, 4),
                 ProcessorConfig::default().with_balancer(|it| it.with_handoff(false)),
-                [51, 253, 5162, 0, 0],
+                [51, 253, 5288, 0, 0],
             ),
             (GroupSize::new(2000, 4), of_instance.clone(), [51, 0, 5414, 960, 0]),
             (GroupSize::new(2001, 4), of_instance, [101, 0, 5414, 960, 0]),

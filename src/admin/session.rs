@@ -205,7 +205,7 @@ impl<'a> OperatorSession<'a> {
         match self.claim_partition(listing, takeover).await {
             ClaimOutcome::Won(lease) => {
                 self.lease = Some(lease);
-                self.call_instances().await;
+                self.store.call_instances().await;
                 Ok(())
             }
             ClaimOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
@@ -290,18 +290,11 @@ impl<'a> OperatorSession<'a> {
     async fn release_partition(&self) -> Result<(), StepFailure> {
         match self.store.release(self.current_lease()?).await {
             ReleaseOutcome::Released => {
-                self.call_instances().await;
+                self.store.call_instances().await;
                 Ok(())
             }
             ReleaseOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
             ReleaseOutcome::Indeterminate(error) => Err(StepFailure::Failed(error)),
-        }
-    }
-
-    /// Lights the beacon, so that the instances list the group now. If that fails, they find the change when they list.
-    async fn call_instances(&self) {
-        if let Err(error) = self.store.light_beacon(None).await {
-            self.store.telemetry().beacon_failed(&error);
         }
     }
 

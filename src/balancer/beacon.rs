@@ -16,7 +16,7 @@ use crate::store::beacon::{Beacon, Lit};
 /// An instance lights the beacon at most this often.
 const BETWEEN_LIGHTS: Duration = Duration::from_secs(1);
 
-/// After this many reads without a response the beacon is not trusted.
+/// After this many failed reads in a row the beacon is not trusted, nor after a lease duration without a read.
 const MOST_MISSED: u32 = 3;
 
 /// A beacon that is older than this many lease durations is not trusted: some instance would have refreshed it.
@@ -29,7 +29,7 @@ pub(super) struct BeaconKeeper {
     known: Option<Beacon>,
     /// The last change that a listing of this instance covers.
     covered: Option<i64>,
-    /// The change that the listing under way will cover.
+    /// The change that the listing under way will cover; `None` while there is none.
     covered_next: Option<i64>,
     /// When to read it next; `None` while a read is under way.
     next_read_at: Option<Moment>,
@@ -41,6 +41,8 @@ pub(super) struct BeaconKeeper {
     has_news: bool,
     lighting: bool,
     next_light_at: Moment,
+    /// Since when an instance that ends has waited only for it.
+    awaited_since: Option<Moment>,
     /// How many reads have failed in a row.
     failed_reads: u32,
     /// How many lights have failed in a row.
@@ -57,18 +59,21 @@ impl BeaconKeeper {
     /// readable, or is not refreshed by any instance, or because the group has an owner that does not light it.
     pub(super) fn trusted_until(&self, context: &Context) -> Option<Moment> {
         let known = self.known.as_ref().filter(|_| !context.foreign_owner)?;
+        let read_until = self.read_at.filter(|_| self.failed_reads < MOST_MISSED)? + context.settings.lease_duration();
         let too_old = known.received + (OLDEST * context.settings.lease_duration()).saturating_sub(known.age);
-        Some(self.missed_at(context)?.min(too_old)).filter(|until| *until > context.now)
-    }
-
-    /// Returns when too many reads in a row will have shown nothing.
-    fn missed_at(&self, context: &Context) -> Option<Moment> {
-        Some(self.read_at? + MOST_MISSED * read_wait(context) + context.settings.request_timeout)
+        Some(read_until.min(too_old)).filter(|until| *until > context.now)
     }
 
     /// Returns when to read or to light it next. An instance that ends reads it no more.
     pub(super) fn next_wake(&self, context: &Context) -> Option<Moment> {
-        self.next_read_at.filter(|_| context.takes_part()).into_iter().chain(self.light_due_at(context)).min()
+        [
+            self.next_read_at.filter(|_| context.takes_part()),
+            self.light_due_at(context),
+            self.awaited_since.map(|since| since + context.settings.request_timeout),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// An instance that ends does not wait.
@@ -80,9 +85,10 @@ impl BeaconKeeper {
         }
     }
 
-    /// Whether it is being lit, or will be.
-    pub(super) fn is_busy(&self) -> bool {
-        self.lighting || self.has_news
+    /// Returns whether an instance that has nothing else to do before its end waits for its light: for one request.
+    pub(super) fn is_awaited(&mut self, context: &Context) -> bool {
+        let since = *self.awaited_since.get_or_insert(context.now);
+        (self.lighting || self.has_news) && context.now < since + context.settings.request_timeout
     }
 
     /// Records that the listing that begins now will cover what the beacon has shown. Returns whether that is new.
@@ -93,7 +99,11 @@ impl BeaconKeeper {
 
     /// Records that the listing has succeeded. A change of this instance that was written meanwhile is covered, too.
     pub(super) fn on_listed(&mut self) {
-        self.covered = self.covered.max(self.covered_next);
+        self.covered = self.covered.max(self.covered_next.take());
+    }
+
+    pub(super) fn on_listing_failed(&mut self) {
+        self.covered_next = None;
     }
 
     /// Records something that other instances should look at.
@@ -128,10 +138,10 @@ impl BeaconKeeper {
                 return false;
             }
             Err(error) => {
-                self.failed_reads = self.failed_reads.saturating_add(1);
                 let wait = Backoff::new(read_wait(context), read_wait(context).max(context.settings.interval()))
                     .wait_after(self.failed_reads)
                     .max(context.settings.retry_after(&error));
+                self.failed_reads = self.failed_reads.saturating_add(1);
                 self.next_read_at = Some(context.now + wait.mul_f64(spread));
                 context.push_note(Note::BeaconFailed(error));
                 return false;
@@ -148,7 +158,8 @@ impl BeaconKeeper {
         if found.age_at(context.now) >= refreshed_from {
             context.push_request(StorageRequest::RefreshBeacon(found.clone()));
         }
-        self.covered != Some(self.known.insert(found).change)
+        let change = Some(self.known.insert(found).change);
+        change != self.covered && change != self.covered_next
     }
 
     /// A change that this instance has reported needs no listing of its own, unless it replaced the change of another.
@@ -158,8 +169,10 @@ impl BeaconKeeper {
             Ok(lit) => {
                 self.failed_lights = 0;
                 if let Some(Lit { beacon, replaced }) = lit {
-                    if self.covered == replaced {
-                        self.covered = Some(beacon.change);
+                    for covered in [&mut self.covered, &mut self.covered_next] {
+                        if covered.is_some() && *covered == replaced {
+                            *covered = Some(beacon.change);
+                        }
                     }
                     self.known = Some(beacon);
                 }

@@ -114,9 +114,13 @@ impl Cycles {
     }
 
     /// Records when the next cycle should begin, by what is known now. A cycle may have become due in the past, because of
-    /// a change, or because the beacon is no longer trusted.
+    /// a change, or because the beacon is no longer trusted. One that should have begun is late.
     pub(super) fn expect_cycle(&mut self, now: Moment, trusted_until: Option<Moment>) {
-        self.expected_at = self.next_cycle_at(trusted_until).map(|due| due.max(now));
+        let due = self.next_cycle_at(trusted_until);
+        let is_late = self.expected_at.is_some_and(|expected| expected <= now) && due.is_some_and(|due| due <= now);
+        if !is_late {
+            self.expected_at = due.map(|due| due.max(now));
+        }
     }
 
     /// Brings the next cycle forward after a change, and makes the waits between claims longer while the storage fails
@@ -223,12 +227,13 @@ impl Cycles {
     }
 }
 
+/// What other instances do, and know.
 impl Cycles {
     /// Returns how many unowned partitions to claim at once. An instance that stays alone for an interval is the group:
     /// the heartbeats of instances that started with it would show by then. One that has seen a complete group knows
     /// its members, and takes its part of what one of them leaves.
     fn claim_pace(&mut self, context: &Context, view: &View<'_>) -> ClaimPace {
-        self.has_seen_complete |= !view.has_unowned();
+        self.has_seen_complete |= !view.partitions.is_empty() && !view.has_unowned();
         if !context.settings.hands_over() || !view.present.is_empty() || !view.owners.is_empty() {
             self.alone_since = None;
         } else if context.now >= *self.alone_since.get_or_insert(context.now) + context.settings.interval() {
@@ -243,6 +248,8 @@ impl Cycles {
         let overdue = view.owners.iter().filter(|(_, live)| live.overdue_expiry.is_some());
         let known = std::mem::replace(&mut self.overdue, overdue.map(|(owner, _)| owner.clone()).collect());
         if self.was_told || before.cycles == 0 {
+            // Others may have listed before the owner was overdue.
+            self.overdue.retain(|owner| known.contains(owner));
             return false;
         }
         !self.overdue.is_subset(&known)

@@ -20,7 +20,10 @@ impl BalancerState {
     pub(super) fn on_listed(&mut self, listing: Result<Vec<Ownership>>, heartbeats: Option<Vec<Heartbeat>>) {
         let records = match listing {
             Ok(records) => records,
-            Err(error) => return self.cycles.on_failed(&mut self.context, error),
+            Err(error) => {
+                self.beacon.on_listing_failed();
+                return self.cycles.on_failed(&mut self.context, error);
+            }
         };
         self.beacon.on_listed();
         let has_heartbeats = heartbeats.is_some();

@@ -88,7 +88,7 @@ pub use handle::BalancerHandle;
 use handle::StorageHealth;
 pub use liveness::{BatchGuard, LivenessTracker, Stalled};
 pub use loads::LoadTracker;
-pub(crate) use owner_watch::WATCHERS;
+pub(crate) use owner_watch::WATCHED;
 pub use snapshot::{LeaseAge, Snapshot, Snapshots};
 use state::BalancerState;
 pub use step::LeftOwned;

@@ -11,8 +11,9 @@ use crate::error::Result;
 use crate::model::{LeaseDurations, Moment, OwnerId, Ownership};
 use crate::planner::{LiveOwnership, View};
 
-/// How many instances watch each owner: if one of them crashes together with it, the other one still does.
-pub(crate) const WATCHERS: u32 = 2;
+/// How many owners each instance watches. So at least as many instances watch each owner: if one of them crashes together
+/// with it, the other one still does.
+pub(crate) const WATCHED: u32 = 2;
 
 /// The owners that this instance watches.
 #[derive(Debug, Default)]
@@ -22,7 +23,7 @@ pub(super) struct OwnerWatch(BTreeMap<OwnerId, Watched>);
 struct Watched {
     /// Its record that was renewed last.
     seen: Ownership,
-    /// When to look; `None` while a read is under way.
+    /// When to look; `None` while a read is under way, or if a listing will show it.
     look_at: Option<Moment>,
 }
 
@@ -31,10 +32,9 @@ impl OwnerWatch {
     pub(super) fn record_view(&mut self, view: &View<'_>) {
         self.0 = watched_by(&view.me, &view.owners)
             .filter_map(|(owner, live)| {
-                Some((
-                    owner.clone(),
-                    Watched { seen: view.record_of(&live.partition)?.clone(), look_at: Some(live.silent_at) },
-                ))
+                // If a renewal has failed, the listing at the expiry is the next look.
+                let look_at = Some(live.silent_at).filter(|_| live.overdue_expiry.is_none());
+                Some((owner.clone(), Watched { seen: view.record_of(&live.partition)?.clone(), look_at }))
             })
             .collect();
     }
@@ -84,7 +84,7 @@ fn watched_by<'a>(
 ) -> impl Iterator<Item = (&'a OwnerId, &'a LiveOwnership)> {
     let mut nearer = 0;
     owners.range(..this).rev().chain(owners.range(this..).rev()).take_while(move |(_, live)| {
-        let is_near = nearer < WATCHERS;
+        let is_near = nearer < WATCHED;
         nearer += u32::from(live.takes_part);
         is_near
     })

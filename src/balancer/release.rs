@@ -128,10 +128,11 @@ impl Partitions {
 
     pub(super) fn on_released(&mut self, context: &mut Context, partition: &PartitionId, outcome: ReleaseOutcome) {
         let handed_over =
-            matches!(self.activities.remove(partition), Some(Activity::Releasing(ReleaseReason::HandedOver)));
+            matches!(self.activities.remove(partition), Some(Activity::Releasing(ReleaseReason::HandedOver)))
+                && context.phase == LoopPhase::Running;
         match outcome {
             ReleaseOutcome::Released => {
-                // The instance that requested a partition polls it every second.
+                // The instance that requested a partition polls it every second, and this one goes on to list.
                 if !handed_over {
                     context.call_others();
                 }
@@ -211,6 +212,7 @@ impl Partitions {
         self.remove(partition);
         match outcome {
             ClaimOutcome::Won(_) => {
+                context.call_others();
                 self.left.kept += 1;
                 context.push_event(OwnershipEvent::Kept { partition: partition.clone() });
             }

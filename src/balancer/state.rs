@@ -11,8 +11,7 @@ use rand::rngs::StdRng;
 
 use super::beacon::BeaconKeeper;
 use super::case_check::CaseConflictCheck;
-use super::config::LoopSettings;
-use super::config::MOST_LISTED_TOGETHER;
+use super::config::{LoopSettings, MOST_LISTED_TOGETHER};
 use super::context::{Change, Context, LoopPhase};
 use super::cycle::Cycles;
 use super::events::{Note, OwnershipEvent};
@@ -139,7 +138,7 @@ impl BalancerState {
             self.hub.contains(partition) && !matches!(self.snapshot.owner(partition), Some(PartitionOwner::Other(_)))
         });
         StorageFailures {
-            cycles: self.cycles.failing_since,
+            cycles: self.cycles.failing_since.filter(|_| self.context.phase == LoopPhase::Running),
             heartbeat: self.heartbeat.failing_since().map(|(since, error)| (since, Arc::clone(error))),
             case_check: self.case_check.failing_since().map(|(since, error)| (since, Arc::clone(error))),
             claims: claims.map(|(partition, error)| (partition.clone(), Arc::clone(error))).collect(),
@@ -317,7 +316,8 @@ impl BalancerState {
     fn end_loop(&mut self) {
         let Self { context, partitions, heartbeat, beacon, .. } = self;
         let LoopPhase::Ending(until) = context.phase else { return };
-        if context.now < until && (heartbeat.is_busy() || beacon.is_busy() || !partitions.is_idle()) {
+        let is_busy = heartbeat.is_busy() || !partitions.is_idle();
+        if context.now < until && (is_busy || beacon.is_awaited(context)) {
             return;
         }
         let in_use = partitions.activities.values().filter(|activity| is_in_use(activity)).count();

@@ -209,9 +209,11 @@ pub(crate) fn encode_beacon(change: i64, lit_by: &OwnerId) -> Metadata {
     Metadata::from([(CHANGE, change.to_string()), (LIT_BY, lit_by.to_string())])
 }
 
-/// Reads the number of the last change. Another program may have written anything: that counts as number 0.
+/// Reads the number of the last change. Another program may have written anything: that counts as number 0, as does a
+/// number after which no other one may come.
 pub(crate) fn decode_beacon(metadata: &Metadata) -> i64 {
-    metadata.get(CHANGE).and_then(|number| number.parse().ok()).unwrap_or_default()
+    let number = metadata.get(CHANGE).and_then(|number| number.parse().ok());
+    number.filter(|number| *number < i64::MAX / 2).unwrap_or_default()
 }
 
 #[cfg(test)]

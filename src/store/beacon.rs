@@ -4,7 +4,10 @@
 //! No decision rests on the beacon. If it is missing, wrong or not readable, instances list as often as without it.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+use tokio::time::timeout;
 
 use super::GroupStore;
 use super::records::arrival_moment;
@@ -14,7 +17,7 @@ use crate::blob::ETag;
 use crate::codec;
 use crate::error::{ErrorKind, Result};
 use crate::model::{LeaseScope, Moment, Ownership};
-use crate::telemetry::{BillingType, StorageOperation};
+use crate::telemetry::StorageOperation;
 use crate::util::lock;
 
 /// The beacon, as it was read or written.
@@ -54,20 +57,13 @@ impl GroupStore {
     ///
     /// The error of the storage. Read it again later.
     pub(crate) async fn read_beacon(&self) -> Result<Option<Beacon>> {
-        let read = self.container.get(self.inner.names.beacon_name());
-        match self.send(StorageOperation::Beacon, BillingType::Other, read).await {
-            Ok(blob) => {
-                self.record_response(blob.response);
-                Ok(Some(Beacon {
-                    change: codec::decode_beacon(&blob.metadata),
-                    age: blob.age(),
-                    received: arrival_moment(&blob, &*self.inner.lease_clock),
-                    version: blob.etag,
-                }))
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
+        let blob = self.look_at_blob(StorageOperation::Beacon, self.inner.names.beacon_name()).await?;
+        Ok(blob.map(|blob| Beacon {
+            change: codec::decode_beacon(&blob.metadata),
+            age: blob.age(),
+            received: arrival_moment(&blob, &*self.inner.lease_clock),
+            version: blob.etag,
+        }))
     }
 
     /// Lights the beacon, whose last known state is `known`: every instance that reads it from now on finds a change.
@@ -79,6 +75,20 @@ impl GroupStore {
     pub(crate) async fn light_beacon(&self, known: Option<&Beacon>) -> Result<Option<Lit>> {
         let mut write = BeaconWrite { store: self, replaced: known.map(|known| known.change), written: 0, found: None };
         self.settle_write(known.map(|known| WriteCondition::IfMatch(known.version.clone())), &mut write).await
+    }
+
+    /// Lights the beacon for an operator, which may change many partitions at the same time: calls that wait for another
+    /// one share the next light. Takes at most the time of one request: a light only saves time.
+    pub(crate) async fn call_instances(&self) {
+        let begun = self.inner.lights.load(Ordering::Relaxed);
+        let _turn = self.inner.lighting.lock().await;
+        if self.inner.lights.load(Ordering::Relaxed) > begun {
+            return;
+        }
+        self.inner.lights.fetch_add(1, Ordering::Relaxed);
+        if let Ok(Err(error)) = timeout(self.request_timeout(), self.light_beacon(None)).await {
+            self.telemetry().beacon_failed(&error);
+        }
     }
 
     /// Writes the beacon without a new change, so that it stays young. Returns `None` if another instance was first.
@@ -103,13 +113,14 @@ impl GroupStore {
     pub(crate) async fn time_since_renewal(&self, seen: &Ownership) -> Result<Option<Duration>> {
         let Some(owner) = &seen.record.owner else { return Ok(None) };
         if seen.record.scope == LeaseScope::Instance {
-            let Some(blob) = self.read_blob(&self.inner.names.heartbeat_name(owner)).await? else { return Ok(None) };
+            let name = self.inner.names.heartbeat_name(owner);
+            let Some(blob) = self.look_at_blob(StorageOperation::Beacon, &name).await? else { return Ok(None) };
             let (heartbeat, _) = codec::decode_heartbeat(&blob.name, owner.clone(), &blob.metadata);
             return Ok((heartbeat.incarnation == seen.record.incarnation && heartbeat.declared_dead_by.is_none())
                 .then(|| blob.age()));
         }
         let name = self.inner.names.record_name(codec::RecordKind::Ownership, &seen.partition);
-        let Some(blob) = self.read_blob(&name).await? else { return Ok(None) };
+        let Some(blob) = self.look_at_blob(StorageOperation::Beacon, &name).await? else { return Ok(None) };
         let (record, _) = codec::decode_ownership(&blob.name, &blob.metadata);
         Ok((record.owner == seen.record.owner && record.incarnation == seen.record.incarnation).then(|| blob.age()))
     }

@@ -1,5 +1,6 @@
 //! Describes a store, checks the settings, and makes the first request.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -174,6 +175,8 @@ impl GroupStoreBuilder {
             rng: Arc::new(Mutex::new(rng)),
             telemetry,
             warnings,
+            lighting: AsyncMutex::default(),
+            lights: AtomicU64::default(),
             balanced: Arc::default(),
         };
         Ok(GroupStore {

@@ -34,7 +34,7 @@ mod verify;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -138,6 +138,9 @@ struct StoreInner {
     rng: Arc<Mutex<StdRng>>,
     telemetry: Telemetry,
     warnings: Vec<StorageWarning>,
+    /// An operator lights the beacon for one call at a time, and how many lights have begun.
+    lighting: AsyncMutex<()>,
+    lights: AtomicU64,
     /// Whether a balancing loop uses this store.
     balanced: Arc<AtomicBool>,
 }
@@ -303,15 +306,21 @@ impl GroupStore {
     /// Reads one blob; returns `None` if it is missing. Removes metadata that a write would reject and logs them,
     /// because the blob is usually written back with all its keys.
     async fn read_blob(&self, name: &str) -> Result<Option<Blob>> {
-        match self.send(StorageOperation::Read, BillingType::Other, self.container.get(name)).await {
-            Ok(mut blob) => {
+        let Some(mut blob) = self.look_at_blob(StorageOperation::Read, name).await? else { return Ok(None) };
+        for rejected in take_unwritable(&mut blob.metadata) {
+            self.telemetry().malformed_record(&MalformedRecord {
+                blob: name.to_owned(),
+                problem: format!("has a value that cannot be written back and is dropped: {rejected}"),
+            });
+        }
+        Ok(Some(blob))
+    }
+
+    /// Reads one blob that is not written back; returns `None` if it is missing.
+    async fn look_at_blob(&self, operation: StorageOperation, name: &str) -> Result<Option<Blob>> {
+        match self.send(operation, BillingType::Other, self.container.get(name)).await {
+            Ok(blob) => {
                 self.record_response(blob.response);
-                for rejected in take_unwritable(&mut blob.metadata) {
-                    self.telemetry().malformed_record(&MalformedRecord {
-                        blob: name.to_owned(),
-                        problem: format!("has a value that cannot be written back and is dropped: {rejected}"),
-                    });
-                }
                 Ok(Some(blob))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

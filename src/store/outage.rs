@@ -48,17 +48,20 @@ enum Signal {
 /// because it had to check the blob. Any other rejection, such as a missing permission, separates this instance from
 /// its records just as an unreachable storage does.
 fn signal_from(operation: StorageOperation, outcome: StorageOutcome) -> Signal {
-    match outcome {
-        StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound
-            if matches!(operation, StorageOperation::Read | StorageOperation::Beacon) =>
-        {
+    match (operation, outcome) {
+        // They are too frequent to show that writes hang, and fail alone if only their blob does.
+        (StorageOperation::Beacon, _) => Signal::Nothing,
+        (StorageOperation::Read, StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound) => {
             Signal::Nothing
         }
-        StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound => Signal::Works,
-        StorageOutcome::Throttled
-        | StorageOutcome::Indeterminate
-        | StorageOutcome::Unavailable
-        | StorageOutcome::Rejected => Signal::Fails,
+        (_, StorageOutcome::Ok | StorageOutcome::Conflict | StorageOutcome::NotFound) => Signal::Works,
+        (
+            _,
+            StorageOutcome::Throttled
+            | StorageOutcome::Indeterminate
+            | StorageOutcome::Unavailable
+            | StorageOutcome::Rejected,
+        ) => Signal::Fails,
     }
 }
 

@@ -33,7 +33,8 @@ pub enum StorageOperation {
     Heartbeat,
     /// Deleting a record on behalf of an [operator](crate::admin::Operator).
     Delete,
-    /// Reading or writing the beacon of the group, which shows when a listing is worth its price.
+    /// Reading or writing the beacon of the group, which shows when a listing is worth its price, and looking at the
+    /// owners that this instance watches.
     Beacon,
     /// Creating the container and verifying the storage, while a store connects.
     Connect,

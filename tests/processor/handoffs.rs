@@ -555,7 +555,7 @@ mod cut_short {
         let seen = ghost.list_ownerships().await.unwrap().records.remove(0);
         assert!(matches!(ghost.request_handoff(&seen).await, Ok(HandoffRequestOutcome::Requested(_))));
         // Its last act. A renewal that reads the request would not know that its instance has crashed; a listing does.
-        write_record(&world, "beacon", &[("ehcchange", i64::MAX.to_string())]).await;
+        write_record(&world, "beacon", &[("ehcchange", "9000000000000000")]).await;
         for _ in 0..60 {
             publish_to_each(&world, 1, "meanwhile");
             sleep(SECOND).await;

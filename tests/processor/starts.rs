@@ -494,7 +494,7 @@ async fn an_instance_started_during_claims_of_added_ones() {
     let mut a = world.start("a").await;
     a.wait_until_it_holds(1).await;
     let refused = (1..5).fold(FaultPlan::default(), |plan, partition| {
-        let claims = Target::from(BlobOperation::Write).named(&format!("ownership/{partition}"));
+        let claims = Target::from(BlobOperation::Write).named(format!("ownership/{partition}"));
         plan.with_on(1.0, claims, Fault::Unreachable)
     });
     world.faulty.set_plan(refused);

@@ -38,8 +38,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "change-not-listed",
         fault: "a change that the beacon shows begins no cycle",
         file: "src/balancer/beacon.rs",
-        find: "self.covered != Some(self.known.insert(found).change)",
-        replace: "self.covered != Some(self.known.insert(found).change) && !MUTANT",
+        find: "change != self.covered && change",
+        replace: "!MUTANT && change != self.covered && change",
     },
     Mutant {
         name: "release-not-reported",
@@ -52,8 +52,8 @@ pub const MUTANTS: &[Mutant] = &[
         name: "old-beacon-trusted",
         fault: "a beacon that no instance refreshes is trusted",
         file: "src/balancer/beacon.rs",
-        find: "Some(self.missed_at(context)?.min(too_old))",
-        replace: "Some(self.missed_at(context)?.min(if MUTANT { Moment::MAX } else { too_old }))",
+        find: "Some(read_until.min(too_old))",
+        replace: "Some(read_until.min(if MUTANT { Moment::MAX } else { too_old }))",
     },
     Mutant {
         name: "silent-owner-not-listed",
