@@ -97,13 +97,12 @@ impl BeaconKeeper {
         self.covered_next != self.covered
     }
 
-    /// Records that the listing has succeeded. A change of this instance that was written meanwhile is covered, too.
-    pub(super) fn on_listed(&mut self) {
-        self.covered = self.covered.max(self.covered_next.take());
-    }
-
-    pub(super) fn on_listing_failed(&mut self) {
-        self.covered_next = None;
+    /// Records that the listing has ended. A change of this instance that was written meanwhile is covered, too.
+    pub(super) fn end_listing(&mut self, succeeded: bool) {
+        let next = self.covered_next.take();
+        if succeeded {
+            self.covered = self.covered.max(next);
+        }
     }
 
     /// Records something that other instances should look at.

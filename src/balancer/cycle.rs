@@ -40,6 +40,8 @@ pub(super) struct Cycles {
     idle: BTreeSet<OwnerId>,
     /// When the next partition may be taken from a live owner, if the strategy takes one per interval.
     next_takeover_at: Moment,
+    /// The same, if the last plan has left out such a partition because it was too early.
+    pub(super) takeover_due: Option<Moment>,
     /// Since when partitions are left for later cycles, and whether that was reported.
     slow_start: Option<(Moment, bool)>,
     /// Whether another instance has reported a change that the current listing covers.
@@ -74,6 +76,7 @@ impl Cycles {
             idleness: Idleness::default(),
             idle: BTreeSet::new(),
             next_takeover_at: Moment::ZERO,
+            takeover_due: None,
             slow_start: None,
             was_told: false,
             overdue: BTreeSet::new(),
@@ -198,6 +201,7 @@ impl Cycles {
         view: &View<'_>,
         is_first: bool,
     ) -> Plan {
+        self.takeover_due = None;
         if context.claims_nothing() || !partitions.may_claim(context) {
             return Plan::default();
         }
@@ -218,9 +222,9 @@ impl Cycles {
             plan = without_takeovers(plan);
         }
         // Between two claims of unowned partitions the wait is short, but not between a claim and a steal.
-        let too_early = (is_first && policy.handoff)
-            || self.pacing.claims_unowned()
-            || (one_by_one && context.now < self.next_takeover_at);
+        let waits = one_by_one && context.now < self.next_takeover_at;
+        self.takeover_due = Some(self.next_takeover_at).filter(|_| waits && plan.takes_over());
+        let too_early = (is_first && policy.handoff) || self.pacing.claims_unowned() || waits;
         // An instance with a stalled handler would not serve a partition better than its live owner does. It still
         // claims unowned partitions: if all instances have the same problem, no other instance would.
         if too_early || !context.stalled.partitions.is_empty() { without_takeovers(plan) } else { plan }

@@ -18,14 +18,11 @@ use crate::planner::{Observer, PartitionOwner, PartitionView, Plan, PlannedRelea
 
 impl BalancerState {
     pub(super) fn on_listed(&mut self, listing: Result<Vec<Ownership>>, heartbeats: Option<Vec<Heartbeat>>) {
+        self.beacon.end_listing(listing.is_ok());
         let records = match listing {
             Ok(records) => records,
-            Err(error) => {
-                self.beacon.on_listing_failed();
-                return self.cycles.on_failed(&mut self.context, error);
-            }
+            Err(error) => return self.cycles.on_failed(&mut self.context, error),
         };
-        self.beacon.on_listed();
         let has_heartbeats = heartbeats.is_some();
         if let Some(heartbeats) = heartbeats {
             self.heartbeat.on_listed(&mut self.context, heartbeats);
@@ -108,8 +105,8 @@ impl BalancerState {
             calm: plan.is_empty() && snapshot.partitions == view.partitions && is_settled(&view),
             held_back: context.case_unknown && view.has_unowned(),
             next_claimable: NextClaimable {
-                first: view.next_expiry.into_iter().chain(setback_ends).min(),
-                first_likely: overdue_ends.into_iter().chain(setback_ends).min(),
+                first: view.next_expiry.into_iter().chain(setback_ends).chain(cycles.takeover_due).min(),
+                first_likely: overdue_ends.into_iter().chain(setback_ends).chain(cycles.takeover_due).min(),
             },
         };
         cycles.on_succeeded(context, partitions, &plan, result);
