@@ -168,7 +168,7 @@ pub struct Settings {
     pub latency: Duration,
     /// How much longer a listing may take, without faults, because of the `Account`.
     pub slowness: Duration,
-    /// How much later changes may be noticed because of a [`BeaconFault`].
+    /// How much later changes may be noticed because of a `BeaconFault`.
     pub notice_delay: Duration,
     /// Settings that have their defaults unless [`Scale::wild`] is set.
     pub tuning: Tuning,
