@@ -48,8 +48,8 @@ impl RequestPrices {
 
     /// Returns the sample prices of Microsoft's article
     /// [Estimate the cost of using Azure Blob Storage](https://learn.microsoft.com/azure/storage/blobs/blob-storage-estimate-costs),
-    /// for the hot tier of a general-purpose v2 account. The article calls them fictitious; they are near those of its
-    /// time. Replace them by the prices of your account, region and redundancy.
+    /// for the hot tier of a general-purpose v2 account. The article calls them fictitious; they are near the real prices
+    /// of that year. Replace them with the prices of your account, region and redundancy.
     #[must_use]
     pub fn sample() -> Self {
         Self { list: 0.055, write: 0.055, other: 0.0044 }
@@ -118,7 +118,7 @@ pub struct GroupSize {
 }
 
 impl GroupSize {
-    /// Describes a group without events, whose names have no capitals.
+    /// Describes a group without events, whose names have no uppercase letters.
     #[must_use]
     pub const fn new(partitions: u32, instances: u32) -> Self {
         Self { partitions, instances, busy_partitions: 0, capitals: false }
@@ -132,8 +132,9 @@ impl GroupSize {
         self
     }
 
-    /// Sets whether the namespace, the event hub or the consumer group has capitals in its name, as `$Default` does:
-    /// each instance then lists the other [name case](crate::store::BlobNameCase) from time to time. Default false.
+    /// Sets whether the name of the namespace, the event hub or the consumer group has uppercase letters, as `$Default`
+    /// does: each instance then also lists the blobs with the [other casing](crate::store::BlobNameCase), every ten lease
+    /// durations. Default false.
     #[must_use]
     pub const fn with_capitals(mut self, capitals: bool) -> Self {
         self.capitals = capitals;
@@ -145,7 +146,7 @@ impl GroupSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SteadyRequests {
-    /// Listings of ownerships and heartbeats, and of the other name case.
+    /// Listings of ownerships and heartbeats, and of the other blob-name casing.
     pub listings: f64,
     /// Renewals of leases.
     pub renewals: f64,

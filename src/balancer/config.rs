@@ -125,7 +125,7 @@ impl BalancerConfig {
         with_load_balancing_interval(load_balancing_interval: Duration);
         /// Sets how often this instance reads the beacon of the group, by which other instances say that something has
         /// changed: a partition was released or requested, an instance joined or died. Default 3 s, or the load-balancing
-        /// interval if that is shorter: a released partition is read again within 5 s. At most the load-balancing
+        /// interval if that is shorter: a released partition is usually read again within 5 s. At most the load-balancing
         /// interval.
         ///
         /// A read costs a twelfth of a listing. A group of more than 300 instances reads less often, because one blob
@@ -332,7 +332,7 @@ pub(crate) struct SteadyPace {
     pub(crate) owner_look: Duration,
     /// Between two heartbeats, if the instance needs one.
     pub(crate) heartbeat: Duration,
-    /// Between two listings of the other name case, if the names of the group have capitals.
+    /// Between two listings of the other blob-name casing, if the names of the group have uppercase letters.
     pub(crate) case_look: Duration,
 }
 

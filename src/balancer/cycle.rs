@@ -40,7 +40,7 @@ pub(super) struct Cycles {
     idle: BTreeSet<OwnerId>,
     /// When the next partition may be taken from a live owner, if the strategy takes one per interval.
     next_takeover_at: Moment,
-    /// The same, if the last plan has left out such a partition because it was too early.
+    /// That moment, if the last plan left out such a partition because it was too early.
     pub(super) takeover_due: Option<Moment>,
     /// Since when partitions are left for later cycles, and whether that was reported.
     slow_start: Option<(Moment, bool)>,

@@ -27,7 +27,7 @@ const END_AGAIN_AFTER: u32 = 8;
 pub(super) struct HeartbeatKeeper {
     /// Whether a heartbeat of this instance may exist, and has not ended.
     may_exist: bool,
-    /// Whether the other instances were told to look at it.
+    /// Whether the beacon was lit for it.
     announced: bool,
     /// Whether the last attempt to end it was repeated until it could not help anymore.
     ends_persistently: bool,

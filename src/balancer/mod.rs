@@ -24,7 +24,9 @@
 //! 4. Publish a [`Snapshot`].
 //! 5. Release what this instance must not keep, claim, and [request handoffs](GroupStore::request_handoff).
 //!
-//! The loop polls a requested handoff every half interval, until the owner releases the partition or the timeout
+//! A cycle begins when the beacon of the group shows a change, when a watched owner may be dead, and otherwise rarely.
+//!
+//! The loop polls a requested handoff every second, until the owner releases the partition or the timeout
 //! expires and this instance steals it. An owner detects a request in a listing or in a renewal. It then stops the
 //! handler, waits for the last checkpoint, and releases the partition.
 //!

@@ -1,5 +1,5 @@
-//! The owners that this instance looks after between two listings. Each owner is watched by the two instances that
-//! follow it in the order of the owner ids. One read per lease duration shows whether it still renews: an owner that
+//! The owners that this instance watches between two listings. At least the two instances that follow an owner in the
+//! order of the owner ids watch it. One read per lease duration shows whether it still renews: an owner that
 //! does not is listed at once, and the beacon tells the other instances.
 
 use std::collections::BTreeMap;

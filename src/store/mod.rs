@@ -138,8 +138,9 @@ struct StoreInner {
     rng: Arc<Mutex<StdRng>>,
     telemetry: Telemetry,
     warnings: Vec<StorageWarning>,
-    /// An operator lights the beacon for one call at a time, and how many lights have begun.
+    /// Held while the beacon is lit for an operator.
     lighting: AsyncMutex<()>,
+    /// How many such lights have begun.
     lights: AtomicU64,
     /// Whether a balancing loop uses this store.
     balanced: Arc<AtomicBool>,

@@ -39,7 +39,7 @@ impl Loop {
         decided
     }
 
-    /// Answers the read that is under way.
+    /// Ends the current read of the beacon with this change.
     fn beacon_shows(&mut self, change: i64) -> String {
         self.done(Done::BeaconRead(Ok(Some(beacon(change, 0, self.now)))))
     }

@@ -69,7 +69,8 @@ struct Loop {
     state: BalancerState,
     now: Duration,
     snapshot: Snapshot,
-    /// Whether the test answers requests about the beacon. Otherwise there is none, and nothing shows them.
+    /// Whether the test ends the requests about the beacon itself. Otherwise the group has no beacon, and `step` leaves
+    /// these requests out.
     has_beacon: bool,
 }
 

@@ -66,7 +66,7 @@ impl HandoffView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandoffRequestOutcome<T> {
-    /// The record contains the request. [Poll](crate::store::GroupStore::poll_handoff) it every half interval.
+    /// The record contains the request. [Poll](crate::store::GroupStore::poll_handoff) it every second.
     Requested(T),
     /// The partition does not belong to that owner anymore, or belonged to this instance all along. Plan again.
     Lost,
@@ -112,7 +112,7 @@ pub fn decide_handoff_request<V>(
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HandoffStatus<T> {
-    /// Poll again after half an interval.
+    /// Poll again after a second.
     Pending,
     /// The owner released the partition for this instance: claim it. No event is processed twice, unless the owner
     /// could not write its checkpoint.

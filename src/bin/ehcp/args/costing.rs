@@ -12,7 +12,7 @@ use crate::exit::{Failure, Result};
 
 #[derive(Debug, ClapArgs)]
 pub struct CostArgs {
-    /// The number of partitions. Then nothing is connected to [default: those of the group that have a record].
+    /// The number of partitions, without a connection [default: the partitions of the group that have a record].
     #[arg(long, value_name = "N", requires = "instances", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub partitions: Option<u32>,
     /// The number of instances [default: the live members of the group].
@@ -92,7 +92,7 @@ pub struct PriceArgs {
 }
 
 impl PriceArgs {
-    /// Returns the prices, those of the sample where none is given.
+    /// Returns the prices. The sample replaces each price that is not given.
     pub fn to_prices(&self) -> RequestPrices {
         let sample = RequestPrices::sample();
         RequestPrices { list: self.list.unwrap_or(sample.list), other: self.other.unwrap_or(sample.other), ..sample }

@@ -187,9 +187,9 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
     Doctor(DoctorArgs),
     /// Estimates what a group costs: requests to the storage per hour, and USD per month.
     ///
-    /// For a group of the crate eventhubs-checkpoint that is balanced, by its settings and its size. With --partitions
-    /// and --instances, no group is needed, and nothing is connected to. The default prices are samples: pass those of
-    /// the account.
+    /// The estimate is for a balanced group of the crate eventhubs-checkpoint, by its settings and its size. With
+    /// --partitions and --instances, the command needs no group and no connection. The default prices are samples: pass
+    /// the prices of your account.
     #[command(after_help = "Examples:
   ehcp cost --partitions 32 --instances 4
   ehcp cost --partitions 32 --instances 4 --fast-failover --busy 8 --checkpoint-interval 30s

@@ -66,7 +66,7 @@ pub async fn run(global: &Global, cost: &CostArgs) -> Result<Exit> {
     show_cost(global, cost, &sized.name, size, &steady)?;
     if sized.foreign > 0 {
         print_note(format_args!(
-            "note: {} of another SDK: the numbers are those of a group of the crate eventhubs-checkpoint",
+            "note: {} of another SDK: the estimate is for a group of the crate eventhubs-checkpoint only",
             format_count(sized.foreign, "member")
         ));
     }

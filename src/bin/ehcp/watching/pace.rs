@@ -161,7 +161,7 @@ mod tests {
         assert_ne!(paced.pace.shown, paced.pace.covered);
     }
 
-    /// Of a group whose names have capitals, so that a look is two listings, in US dollars per month.
+    /// In USD per month, for a group whose names have uppercase letters, so that each refresh sends two listings.
     #[test]
     fn the_defaults_cost_at_most_a_dollar() {
         const LISTING: f64 = 0.055 / 10_000.0;

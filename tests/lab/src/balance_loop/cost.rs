@@ -25,7 +25,7 @@ async fn requests_per_hour(partitions: u32, instances: usize, config: &BalancerC
     requests(&group, &owners) - before
 }
 
-/// The requests of an instance at rest: it reads the beacon every three seconds and two owners once a minute, and lists
+/// The requests of an instance in an idle group: it reads the beacon every three seconds and two owners once a minute, and lists
 /// every five minutes.
 const PER_INSTANCE: u64 = 1200 + 120 + 12;
 

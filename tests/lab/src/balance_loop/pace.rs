@@ -1,4 +1,4 @@
-//! A group at rest is hardly ever listed, and any change is listed within seconds.
+//! An idle group is rarely listed, and any change is listed within seconds.
 
 use std::time::Duration;
 

@@ -176,7 +176,7 @@ mod tests {
 
     /// With four instances on 32 partitions.
     #[test]
-    fn a_small_group_costs_less_than_with_other_sdks() {
+    fn a_small_group_costs_no_more_than_promised() {
         let [by_default, by_instance, fast] = settings().map(|(_, processor, store)| {
             RequestPrices::sample().usd_per_month(counted(SIZES[0], &processor, &store).unwrap())
         });
