@@ -207,9 +207,11 @@ async fn the_blobs_are_exactly_the_shared_records() {
     assert!(claimed["ehcclaimedat"].ends_with('Z') && claimed["ehcclaimedat"].len() == 20, "{claimed:?}");
 
     a.shut_down().await;
-    let names: Vec<_> =
-        ["checkpoint/0", "checkpoint/1", "ownership/0", "ownership/1"].map(|name| format!("{prefix}/{name}")).into();
-    assert_eq!(world.raw_names().await, names);
+    let names = ["beacon", "checkpoint/0", "checkpoint/1", "ownership/0", "ownership/1"];
+    assert_eq!(world.raw_names().await, names.map(|name| format!("{prefix}/{name}")));
+    let beacon = world.raw_metadata(&format!("{prefix}/beacon")).await;
+    assert_eq!(beacon.keys().collect::<Vec<_>>(), ["ehcchange", "ehclitby"]);
+    assert_eq!(beacon["ehclitby"], "pod-1");
     let released = world.raw_metadata(&format!("{prefix}/ownership/1")).await;
     let kept = ["ehcleaseduration", "ehcepoch"].map(|key| (key.to_owned(), claimed[key].clone()));
     let expected = kept.into_iter().chain([("ownerid".to_owned(), String::new())]);
