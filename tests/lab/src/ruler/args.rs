@@ -21,6 +21,10 @@ pub struct Args {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub only: String,
 
+    /// Leaves a mutant as soon as an engine has found it. The engines run from the fastest to the slowest.
+    #[arg(long)]
+    pub first: bool,
+
     /// Forgets the verdicts of former runs.
     #[arg(long)]
     pub again: bool,

@@ -79,6 +79,9 @@ fn measure_all(
     loop {
         let Some((number, mutant)) = lock(queue).next() else { return Ok(()) };
         for engine in args.engines() {
+            if args.first && lock(results).is_found(mutant) {
+                break;
+            }
             if !engine.runs_file(mutant.file) || lock(results).has(mutant, *engine) {
                 continue;
             }

@@ -30,6 +30,11 @@ impl Results {
         self.0.get(mutant.name).is_some_and(|verdicts| verdicts.contains_key(&engine))
     }
 
+    /// Returns whether any engine has found the mutant.
+    pub fn is_found(&self, mutant: &Mutant) -> bool {
+        self.0.get(mutant.name).is_some_and(|verdicts| verdicts.values().any(Verdict::is_found))
+    }
+
     pub fn record(&mut self, mutant: &Mutant, engine: Engine, verdict: Verdict) -> Result<(), Failure> {
         self.0.entry(mutant.name.to_owned()).or_default().insert(engine, verdict);
         fs::write(file(), serde_json::to_vec_pretty(&self.0)?)?;

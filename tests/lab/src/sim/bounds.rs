@@ -19,6 +19,9 @@ const FOREIGN_CYCLE: Duration = Duration::from_secs(41);
 /// The minimum time for which a settled group is watched.
 const QUIET: Duration = Duration::from_secs(480);
 
+/// In a calm group, the time from one listing to the next, in lease durations.
+const CALM_LISTINGS: u32 = 5;
+
 /// Requests that it takes to own a partition and to take over its checkpoint.
 const REQUESTS_PER_CLAIM: u64 = 4;
 
@@ -103,6 +106,14 @@ impl Bounds {
         lifetime + cycle + self.rounds(partitions, survivors)
     }
 
+    /// Returns how much longer a partition may be unowned if its owner was an operator. One that is killed between its
+    /// claim and the light has told no instance about the claim. With one lease per instance, the former owner goes on
+    /// processing until the next listing.
+    #[must_use]
+    pub fn untold_claim(&self) -> Duration {
+        CALM_LISTINGS * self.expiry
+    }
+
     /// Returns how long a partition may be unowned after its owner has released it together with all its other
     /// partitions; in that case no instance waits for an expiry. One more round is included, because shares are not
     /// always even.
@@ -138,13 +149,13 @@ impl Bounds {
     }
 
     /// Returns the maximum number of requests that an instance sends within `lasted` without faults, if it holds `held`
-    /// partitions and has gained `gained`. Each read of the beacon may
-    /// be followed by two listings, and it may report a change each second. Each held partition is renewed as often as in a group with owners of other
-    /// SDKs and is checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one
-    /// claim is attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than
-    /// without faults, and is read each time, because it is one record that must stay valid. A failure is followed by
-    /// some quick attempts, because most failures are short: for the heartbeat, and for each partition that the
-    /// instance holds or gains.
+    /// partitions and has gained `gained`. Each read of the beacon may be followed by two listings, and it may report a
+    /// change each second. Each held partition is renewed as often as in a group with owners of other SDKs and is
+    /// checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one claim is
+    /// attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than without
+    /// faults, and is read each time, because it is one record that must stay valid. A failure is followed by some quick
+    /// attempts, because most failures are short: for the heartbeat, and for each partition that the instance holds or
+    /// gains.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);
