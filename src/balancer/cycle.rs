@@ -7,7 +7,7 @@ use super::beacon::BeaconKeeper;
 use super::config::LoopSettings;
 use super::context::{ClaimResult, Context, StepEffects};
 use super::events::Note;
-use super::pacing::{CycleFinding, NextClaimable, Pacing, Throttled};
+use super::pacing::{CallWait, CycleFinding, NextClaimable, Pacing, Throttled};
 use super::partitions::{Activity, Partitions};
 use super::snapshot::Snapshot;
 use super::step::StorageRequest;
@@ -17,8 +17,12 @@ use crate::planner::{ClaimPace, ClaimReason, Idleness, PartitionOwner, Partition
 
 /// The least time between two cycles of an instance because of changes: this much for each instance of the group, and
 /// never less than a second.
-const BETWEEN_CALLED_CYCLES: Duration = Duration::from_millis(33);
+const BETWEEN_CALLED_CYCLES: Duration = Duration::from_millis(15);
 const SHORTEST_CALL: Duration = Duration::from_secs(1);
+
+/// The cycles that one change calls are spread over this much for each instance of the group: those that list later see
+/// what the others have claimed.
+const CALLED_CYCLE_SPREAD: Duration = Duration::from_millis(10);
 
 /// A start that takes longer than this is reported.
 const SLOW_START: Duration = Duration::from_secs(120);
@@ -48,6 +52,8 @@ pub(super) struct Cycles {
     pub(super) was_told: bool,
     /// The owners that may be dead, by the last listing.
     overdue: BTreeSet<OwnerId>,
+    /// Of these, those that other instances may not know, because they may have listed before the owner was overdue.
+    unreported: BTreeSet<OwnerId>,
     /// Since when this instance has been alone in the group.
     alone_since: Option<Moment>,
     /// Whether it has seen a group in which each partition has an owner.
@@ -80,6 +86,7 @@ impl Cycles {
             slow_start: None,
             was_told: false,
             overdue: BTreeSet::new(),
+            unreported: BTreeSet::new(),
             alone_since: None,
             has_seen_complete: false,
         }
@@ -93,8 +100,12 @@ impl Cycles {
     /// Begins the next cycle as soon as possible, because something has changed in the group. In a large group the
     /// waits between such cycles are longer: if all instances listed at each change, the listings would be too many.
     pub(super) fn call_cycle(&mut self, context: &Context) {
-        let after = (BETWEEN_CALLED_CYCLES * context.members).max(SHORTEST_CALL).min(context.settings.interval());
-        self.pacing.call_cycle(context.now, after);
+        let longest = context.settings.interval();
+        let wait = CallWait {
+            after: (BETWEEN_CALLED_CYCLES * context.members).max(SHORTEST_CALL).min(longest),
+            spread: (CALLED_CYCLE_SPREAD * context.members).min(longest),
+        };
+        self.pacing.call_cycle(context.now, wait);
     }
 
     /// Begins the next cycle at once.
@@ -251,12 +262,12 @@ impl Cycles {
     pub(super) fn has_news(&mut self, before: &Snapshot, view: &View<'_>, plan: &Plan) -> bool {
         let overdue = view.owners.iter().filter(|(_, live)| live.overdue_expiry.is_some());
         let known = std::mem::replace(&mut self.overdue, overdue.map(|(owner, _)| owner.clone()).collect());
+        let not_told = |owner: &&OwnerId| !known.contains(*owner) || self.unreported.contains(*owner);
+        self.unreported = self.overdue.iter().filter(not_told).cloned().collect();
         if self.was_told || before.cycles == 0 {
-            // Others may have listed before the owner was overdue.
-            self.overdue.retain(|owner| known.contains(owner));
             return false;
         }
-        !self.overdue.is_subset(&known)
+        !std::mem::take(&mut self.unreported).is_empty()
             || view.partitions.iter().zip(&before.partitions).any(|(now, before)| {
                 now.partition == before.partition
                     && now.is_unowned()

@@ -67,8 +67,16 @@ pub(super) struct Pacing {
 #[derive(Clone, Copy, Debug)]
 struct CycleCall {
     at: Moment,
+    wait: CallWait,
+}
+
+/// How long a called cycle waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CallWait {
     /// The least time since the last cycle.
-    after: Duration,
+    pub(super) after: Duration,
+    /// The cycles that one change calls are spread over this time.
+    pub(super) spread: Duration,
 }
 
 /// The end of a cycle.
@@ -143,7 +151,8 @@ impl Pacing {
                         due.max(until).min(self.first_of(longest, next_claimable.first_likely, at, jitter))
                     }
                 };
-                self.call.map_or(due, |call| due.min(call.at.max(at + call.after)))
+                let Some(CycleCall { at: called, wait }) = self.call else { return Some(due) };
+                due.min(called.max(at + wait.after) + wait.spread.mul_f64(jitter))
             }
         })
     }
@@ -154,10 +163,10 @@ impl Pacing {
         due.min(claimable.max(ended + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter))
     }
 
-    /// Begins the next cycle now, but at least this long after the last one, because something has changed in the group.
-    /// A server that asked for a wait is not asked sooner.
-    pub(super) fn call_cycle(&mut self, at: Moment, after: Duration) {
-        self.call.get_or_insert(CycleCall { at, after });
+    /// Begins the next cycle after this wait, because something has changed in the group. A server that asked for a
+    /// longer wait is not asked sooner.
+    pub(super) fn call_cycle(&mut self, at: Moment, wait: CallWait) {
+        self.call.get_or_insert(CycleCall { at, wait });
     }
 
     /// Makes the next cycle due now.
@@ -448,18 +457,22 @@ mod tests {
 
     #[test]
     fn a_change_in_the_group_begins_a_cycle() {
+        let wait = CallWait { after: seconds(1), spread: seconds(4) };
         let mut pacing = Pacing::new(seconds(10), seconds(60));
         (0..5).for_each(|_| pacing.finds(CycleFinding::Nothing));
-        pacing.call_cycle(END + seconds(7), seconds(1));
+        pacing.call_cycle(END + seconds(7), wait);
         assert_eq!(pacing.next_cycle_at(None), Some(END + seconds(7)));
         pacing.begin_cycle();
-        pacing.call_cycle(END, seconds(1));
+        pacing.call_cycle(END, wait);
         pacing.finds(CycleFinding::Nothing);
         assert_eq!(pacing.wait(), seconds(1), "it came while a cycle was running");
         pacing.begin_cycle();
-        pacing.call_cycle(END, seconds(1));
+        pacing.call_cycle(END, wait);
         pacing.record_failure(END, seconds(1), Throttled::Asked(seconds(25)), 0.0);
         assert_eq!(pacing.wait(), seconds(25), "the server asked for a wait");
+        pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, NextClaimable::default(), 0.5);
+        pacing.call_cycle(END, wait);
+        assert_eq!(pacing.wait(), seconds(3), "not all instances of a large group list at the same time");
     }
 
     #[test]

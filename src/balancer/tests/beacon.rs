@@ -86,7 +86,7 @@ fn a_change_is_listed_at_once() {
     let mut me = Loop::trusting();
     me.time_until("read beacon");
     me.beacon_shows(8);
-    assert_eq!(me.after(0), "list");
+    assert_eq!(me.time_until("list"), 0);
     me.listed("mb");
     me.beacon_shows(8);
     assert_eq!(me.after(0), "", "the listing covers it");
@@ -96,7 +96,7 @@ fn a_change_is_listed_at_once() {
 fn a_change_during_a_failed_listing_is_listed_again() {
     let mut me = Loop::trusting();
     me.beacon_shows(8);
-    assert_eq!(me.after(1), "list");
+    assert!(me.time_until("list") <= 1);
     me.done(Done::Listed(Err(unavailable())));
     me.after(4);
     me.done(Done::Listed(Err(unavailable())));
@@ -181,7 +181,7 @@ fn an_owner_that_may_be_dead_is_listed() {
         let mut me = Loop::trusting();
         me.time_until("check b");
         me.done(Done::OwnerChecked { owner: owner("b"), since_renewal });
-        assert_eq!(me.after(0), "list");
+        assert_eq!(me.time_until("list"), 0);
     }
 }
 
@@ -197,6 +197,34 @@ fn the_first_that_misses_an_owner_tells_the_others() {
     };
     let listing = vec![seen(0, "me", 0, me.now), seen(1, "b", 60, me.now)];
     assert!(me.done(Done::Listed(Ok(listing))).contains("light beacon"));
+}
+
+/// All of them list when its leases expire. If each of them told the others, a large group would light the beacon
+/// hundreds of times in a second, and list once more.
+#[test]
+fn the_expiry_of_an_owner_is_no_news_to_a_told_group() {
+    let mut me = Loop::trusting();
+    me.step(Happened::Hub([0.into(), 1.into(), 2.into(), 3.into()].into()));
+    let list = |me: &mut Loop, age_of_b: u64| {
+        let seen = |(partition, id, age): (u32, &str, u64)| {
+            let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
+            Ownership::new(partition.into(), record(id), ETag::new("seen"), Duration::from_secs(age), time)
+        };
+        let records = [(0, "me", 0), (1, "b", age_of_b), (2, "b", age_of_b), (3, "c", 0)];
+        let listing = Done::Listed(Ok(records.map(seen).into()));
+        me.done(listing)
+    };
+    me.time_until("list");
+    list(&mut me, 0);
+    me.time_until("read beacon");
+    me.beacon_shows(8);
+    me.time_until("list");
+    assert!(!list(&mut me, 60).contains("light beacon"), "the others have been told, too");
+    me.beacon_shows(8);
+    me.time_until("list");
+    assert!(!list(&mut me, 63).contains("light beacon"));
+    let decided = me.no_other_heartbeats();
+    assert!(decided.contains("claim") && !decided.contains("light beacon"), "{decided}");
 }
 
 #[test]
