@@ -1,12 +1,15 @@
 //! Sharing by numbers: every owner owns `floor(P/N)` partitions, and `P mod N` owners one more.
 
-use rand::Rng;
+use rand::{Rng, RngExt};
 use rand::seq::SliceRandom;
 
 use super::candidates::{ClaimTurn, UnownedPlaces, WantedPartitions, places_of_others, unowned_places};
 use super::policy::{ClaimPace, LoadBalancingStrategy, Policy};
 use super::view::{OwnershipCounts, THIS, View};
 use crate::model::OwnerId;
+
+/// On average so many instances claim out of turn, or a quarter of the number of unowned partitions.
+const MOST_OUT_OF_TURN: usize = 8;
 
 /// Returns what brings this instance to its target.
 pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> WantedPartitions {
@@ -36,11 +39,22 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
     let at_once = match (&policy.strategy, policy.pace) {
         (LoadBalancingStrategy::Greedy, _) => usize::MAX,
         (_, ClaimPace::One) => 1,
+        (_, ClaimPace::Part) if part == 0 && !unowned.is_empty() => {
+            usize::from(claims_out_of_turn(unowned.len(), claiming.len(), rng))
+        }
         // At most one partition is taken from a live owner, and only if none is unowned.
         (_, ClaimPace::Part) => part.clamp(1, unowned.len().max(1)),
         (_, ClaimPace::All) => unowned.len().max(1),
     };
     WantedPartitions { unowned, stolen, at_once }
+}
+
+/// Returns whether this instance claims an unowned partition although other instances claim all of them first. Those may
+/// have seen other partitions, or be gone. If all instances of a large group did so at the same time, most would lose, so
+/// only some do; the others look again later.
+fn claims_out_of_turn(unowned: usize, claiming: usize, rng: &mut impl Rng) -> bool {
+    let enough = MOST_OUT_OF_TURN.max(unowned / 4);
+    claiming <= enough || rng.random_range(0..claiming) < enough
 }
 
 /// Returns the owners that may own one more than they do, if the idle ones claim nothing.
@@ -125,4 +139,24 @@ fn choose_to_steal(
         owned[fullest] -= 1;
     }
     stolen
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn of_a_large_group_few_claim_out_of_turn() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut claim_of = |claiming, unowned| {
+            let claims = (0..claiming).filter(|_| claims_out_of_turn(unowned, claiming, &mut rng));
+            claims.count()
+        };
+        assert_eq!([claim_of(2, 1), claim_of(8, 1)], [2, 8], "a conflict costs less than a wait");
+        assert!((2..20).contains(&claim_of(300, 1)));
+        assert!((30..70).contains(&claim_of(300, 200)));
+    }
 }
