@@ -130,8 +130,9 @@ impl BeaconKeeper {
         let spread = 0.95 + context.random_chance() / 10.0;
         self.next_read_at = Some(context.now + read_wait(context).mul_f64(spread));
         let found = match outcome {
-            Ok(Some(found)) => found,
-            Ok(None) => {
+            Ok(Some(found)) if found.change > 0 => found,
+            // It is missing, or another program has written it: an instance must light it before it shows anything.
+            Ok(_) => {
                 self.known = None;
                 self.report_change();
                 return false;

@@ -1,7 +1,7 @@
 //! Sharing by numbers: every owner owns `floor(P/N)` partitions, and `P mod N` owners one more.
 
-use rand::{Rng, RngExt};
 use rand::seq::SliceRandom;
+use rand::{Rng, RngExt};
 
 use super::candidates::{ClaimTurn, UnownedPlaces, WantedPartitions, places_of_others, unowned_places};
 use super::policy::{ClaimPace, LoadBalancingStrategy, Policy};

@@ -44,11 +44,11 @@ impl BeaconFault {
     }
 
     /// Returns by how much later it may be noticed that something has changed: a frozen beacon is trusted until it is too
-    /// old.
+    /// old. So is a late one, which shows versions that are out of date, under which no instance can light it.
     pub(crate) fn delay(self, lease_duration: Duration) -> Duration {
         match self {
             Self::Frozen => 2 * lease_duration,
-            Self::Late => 2 * LATE,
+            Self::Late => 2 * lease_duration + LATE,
             Self::Missing | Self::NotReadable | Self::AlwaysNew | Self::Foreign => Duration::ZERO,
         }
     }
