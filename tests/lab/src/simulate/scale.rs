@@ -238,16 +238,18 @@ impl Run {
         self.record("steady state", &begin, Duration::ZERO, Duration::ZERO, 0);
     }
 
-    /// A tenth joins. Each instance requests one partition per interval.
+    /// A tenth joins. Each instance requests one partition per interval. Two that list at the same moment may both take
+    /// the last place above the floor, which costs one more move: at most one in a hundred.
     async fn join(&mut self, size: Size) -> Result<(), Failure> {
         let joining = size.instances / 10;
         let mut counts: Vec<_> = self.group.counts().into_values().collect();
         counts.resize(size.instances + joining, 0);
         let fewest = fewest_moves(size.partitions as usize, &counts);
+        let most = fewest + fewest / 100;
         let begin = self.begin();
         self.start(joining).await?;
         let share = size.partitions / u32::try_from(size.instances)? + 2;
-        self.end("a tenth joins", begin, Duration::from_secs(60) + share * Duration::from_secs(12), fewest).await
+        self.end("a tenth joins", begin, Duration::from_secs(60) + share * Duration::from_secs(12), most).await
     }
 
     /// The leases expire after 62 s. Each survivor claims a few partitions.
