@@ -47,6 +47,8 @@ pub(super) struct BeaconKeeper {
     failed_reads: u32,
     /// How many lights have failed in a row.
     failed_lights: u32,
+    /// How many reads in a row have shown no number.
+    numberless_reads: u32,
 }
 
 impl BeaconKeeper {
@@ -120,7 +122,9 @@ impl BeaconKeeper {
         if self.light_due_at(context).is_some_and(|at| at <= context.now) {
             self.has_news = false;
             self.lighting = true;
-            self.next_light_at = context.now + BETWEEN_LIGHTS;
+            let lease_duration = context.settings.lease_duration();
+            self.next_light_at =
+                context.now + Backoff::new(BETWEEN_LIGHTS, lease_duration).wait_after(self.numberless_reads);
             context.push_request(StorageRequest::LightBeacon(self.known.clone()));
         }
     }
@@ -131,9 +135,11 @@ impl BeaconKeeper {
         self.next_read_at = Some(context.now + read_wait(context).mul_f64(spread));
         let found = match outcome {
             Ok(Some(found)) if found.change > 0 => found,
-            // It is missing, or another program has written it: an instance must light it before it shows anything.
+            // It is missing, or another program has written it: an instance must light it before it shows anything. If
+            // that program writes it again and again, the lights are useless, and become rare.
             Ok(_) => {
                 self.known = None;
+                self.numberless_reads = self.numberless_reads.saturating_add(1);
                 self.report_change();
                 return false;
             }
@@ -148,6 +154,7 @@ impl BeaconKeeper {
             }
         };
         self.failed_reads = 0;
+        self.numberless_reads = 0;
         // A response from before the last write of this instance shows nothing.
         if self.known.as_ref().is_some_and(|known| found.change < known.change) {
             return false;

@@ -116,8 +116,8 @@ impl BalancerConfig {
         /// Sets the time between two load-balancing cycles. Default 10 s, a sixth of the default lease duration, so
         /// that several cycles may fail. The lease duration must be at least three intervals.
         ///
-        /// A change of the [beacon](Self::with_beacon_interval) begins a cycle at once, and so does a lease that was not
-        /// renewed in time. While nothing changes, the loop waits longer, up to five lease durations, as long as the
+        /// A change of the [beacon](Self::with_beacon_interval) begins a cycle within about a second, in a group of
+        /// hundreds within a few, and so does a lease that was not renewed in time. While nothing changes, the loop waits longer, up to five lease durations, as long as the
         /// beacon works. Otherwise, up to the lesser of three intervals and half the lease duration. While the instance
         /// claims unowned partitions, a cycle comes about every second, and while another SDK is active in the group,
         /// every interval.

@@ -7,6 +7,7 @@ use super::beacon::BeaconKeeper;
 use super::config::LoopSettings;
 use super::context::{ClaimResult, Context, StepEffects};
 use super::events::Note;
+use super::owner_watch::OwnerWatch;
 use super::pacing::{CallWait, CycleFinding, NextClaimable, Pacing, Throttled};
 use super::partitions::{Activity, Partitions};
 use super::snapshot::Snapshot;
@@ -52,7 +53,8 @@ pub(super) struct Cycles {
     pub(super) was_told: bool,
     /// The owners that may be dead, by the last listing.
     overdue: BTreeSet<OwnerId>,
-    /// Of these, those that other instances may not know, because they may have listed before the owner was overdue.
+    /// Owners that this instance watches, and found overdue in a cycle that another instance had called. Others may have
+    /// listed before the owner was overdue.
     unreported: BTreeSet<OwnerId>,
     /// Since when this instance has been alone in the group.
     alone_since: Option<Moment>,
@@ -97,8 +99,8 @@ impl Cycles {
         self.pacing.next_cycle_at(trusted_until)
     }
 
-    /// Begins the next cycle as soon as possible, because something has changed in the group. In a large group the
-    /// waits between such cycles are longer: if all instances listed at each change, the listings would be too many.
+    /// Begins the next cycle soon, because something has changed in the group. In a large group the waits between such
+    /// cycles are longer: if all instances listed at each change, the listings would be too many.
     pub(super) fn call_cycle(&mut self, context: &Context) {
         let longest = context.settings.interval();
         let wait = CallWait {
@@ -217,8 +219,11 @@ impl Cycles {
             return Plan::default();
         }
         let view = with_operations_under_way(view, partitions);
-        let mut policy =
-            Policy { pace: self.claim_pace(context, &view), ..planning_policy(context, partitions, &view) };
+        let mut policy = Policy {
+            pace: self.claim_pace(context, &view),
+            chance: self.pacing.jitter(),
+            ..planning_policy(context, partitions, &view)
+        };
         let lease_duration = context.settings.lease_duration();
         policy.idle = self.idleness.record_view(&view, &policy, context.outage_ended, context.now, lease_duration);
         for owner in policy.idle.difference(&self.idle) {
@@ -258,16 +263,20 @@ impl Cycles {
     }
 
     /// Returns whether the last listing shows something that the other instances do not know: an owner that may be dead,
-    /// or a partition that this instance leaves to them.
-    pub(super) fn has_news(&mut self, before: &Snapshot, view: &View<'_>, plan: &Plan) -> bool {
+    /// or a partition that this instance leaves to them. In a cycle that another instance called, it reports nothing;
+    /// later, only the instances that watch the owner do, because all others would do so at the same time.
+    pub(super) fn has_news(&mut self, before: &Snapshot, view: &View<'_>, watch: &OwnerWatch, plan: &Plan) -> bool {
         let overdue = view.owners.iter().filter(|(_, live)| live.overdue_expiry.is_some());
         let known = std::mem::replace(&mut self.overdue, overdue.map(|(owner, _)| owner.clone()).collect());
-        let not_told = |owner: &&OwnerId| !known.contains(*owner) || self.unreported.contains(*owner);
-        self.unreported = self.overdue.iter().filter(not_told).cloned().collect();
+        self.unreported.retain(|owner| self.overdue.contains(owner) || !view.owners.contains_key(owner));
+        let mut found = self.overdue.difference(&known);
         if self.was_told || before.cycles == 0 {
+            let watched = found.filter(|owner| watch.watches(owner)).cloned();
+            self.unreported.extend(watched);
             return false;
         }
-        !std::mem::take(&mut self.unreported).is_empty()
+        found.next().is_some()
+            || !std::mem::take(&mut self.unreported).is_empty()
             || view.partitions.iter().zip(&before.partitions).any(|(now, before)| {
                 now.partition == before.partition
                     && now.is_unowned()

@@ -95,7 +95,7 @@ impl BalancerState {
         let Self { context, partitions, heartbeat, cycles, watch, snapshot, .. } = self;
         watch.record_view(&view);
         context.members = u32::try_from(view.count_by_owner().len()).unwrap_or(u32::MAX);
-        if cycles.has_news(snapshot, &view, &plan) {
+        if cycles.has_news(snapshot, &view, watch, &plan) {
             context.call_others();
         }
         let setback_ends =

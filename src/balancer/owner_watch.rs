@@ -39,6 +39,10 @@ impl OwnerWatch {
             .collect();
     }
 
+    pub(super) fn watches(&self, owner: &OwnerId) -> bool {
+        self.0.contains_key(owner)
+    }
+
     /// Returns when to look next.
     pub(super) fn next_look_at(&self) -> Option<Moment> {
         self.0.values().filter_map(|watched| watched.look_at).min()

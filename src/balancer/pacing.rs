@@ -49,6 +49,8 @@ pub(super) struct Pacing {
     longest_trusting: Duration,
     /// The last cycle; `None` while one is running, and before the first one.
     ended: Option<CycleEnd>,
+    /// The jitter of the last cycle that has ended.
+    jitter: f64,
     /// Something has changed in the group since the last cycle began.
     call: Option<CycleCall>,
     /// How many cycles in a row found nothing new and nothing to do.
@@ -121,6 +123,7 @@ impl Pacing {
             longest: (LONGEST * interval).min(lease_duration / 2).max(interval),
             longest_trusting: LONGEST_TRUSTING * lease_duration,
             ended: None,
+            jitter: 0.0,
             call: None,
             calm: 0,
             failures: 0,
@@ -163,8 +166,8 @@ impl Pacing {
         due.min(claimable.max(ended + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter))
     }
 
-    /// Begins the next cycle after this wait, because something has changed in the group. A server that asked for a
-    /// longer wait is not asked sooner.
+    /// Begins the next cycle soon, because something has changed in the group. A server that asked for a wait is not asked
+    /// sooner.
     pub(super) fn call_cycle(&mut self, at: Moment, wait: CallWait) {
         self.call.get_or_insert(CycleCall { at, wait });
     }
@@ -197,6 +200,7 @@ impl Pacing {
             self.record_won_claim();
         }
         self.short = (self.short / 2).max(SHORTEST).max(REST * took).min(self.interval);
+        self.jitter = jitter;
         self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Succeeded { next_claimable }, jitter });
     }
 
@@ -217,8 +221,15 @@ impl Pacing {
             Throttled::No => Duration::ZERO,
             Throttled::Asked(asked) => asked.max(self.interval.mul_f64(1.0 + jitter / 10.0)),
         };
+        self.jitter = jitter;
         self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Failed { wait, asked }, jitter });
         wait.max(asked)
+    }
+
+    /// Returns the random number that decided when the running cycle began: of the cycles that one change calls, those
+    /// with the smallest begin first.
+    pub(super) fn jitter(&self) -> f64 {
+        self.jitter
     }
 
     /// Returns whether the last cycle claimed an unowned partition, so that the wait after it is short.

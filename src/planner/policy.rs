@@ -196,6 +196,9 @@ pub struct Policy {
     pub strategy: LoadBalancingStrategy,
     /// How many unowned partitions [`LoadBalancingStrategy::Balanced`] claims at once.
     pub pace: ClaimPace,
+    /// A random number from 0 to 1 for all plans of a cycle. With a small one, an instance of a large group claims an
+    /// unowned partition although others claim it first.
+    pub chance: f64,
     /// The most partitions that this instance may own. It releases those above the limit. Other instances do not know
     /// the limit: they consider this owner [idle](Self::idle) after a while. Until then, and if all of them are at
     /// their limits, [`Plan::unclaimed_due_to_limit`](super::Plan::unclaimed_due_to_limit) counts what stays unowned.

@@ -1,15 +1,15 @@
 //! Sharing by numbers: every owner owns `floor(P/N)` partitions, and `P mod N` owners one more.
 
+use rand::Rng;
 use rand::seq::SliceRandom;
-use rand::{Rng, RngExt};
 
 use super::candidates::{ClaimTurn, UnownedPlaces, WantedPartitions, places_of_others, unowned_places};
 use super::policy::{ClaimPace, LoadBalancingStrategy, Policy};
 use super::view::{OwnershipCounts, THIS, View};
 use crate::model::OwnerId;
 
-/// On average so many instances claim out of turn, or a quarter of the number of unowned partitions.
-const MOST_OUT_OF_TURN: usize = 8;
+/// On average so many of the instances without a turn claim nevertheless.
+const OUT_OF_TURN: f64 = 8.0;
 
 /// Returns what brings this instance to its target.
 pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl Rng) -> WantedPartitions {
@@ -24,7 +24,7 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
     }
     // The place of this instance among the owners that claim unowned partitions, in the order of their ids.
     let mut claiming = owners_below_target(view, policy);
-    claiming.retain(|owner| !policy.idle.contains(*owner));
+    claiming.retain(|owner| !policy.idle.contains(*owner) && !may_be_dead(view, owner));
     claiming.sort_unstable();
     let place = claiming.iter().position(|owner| **owner == view.me);
     let turn = place.map_or(ClaimTurn::ALONE, |place| ClaimTurn { place, of: claiming.len() });
@@ -40,7 +40,7 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
         (LoadBalancingStrategy::Greedy, _) => usize::MAX,
         (_, ClaimPace::One) => 1,
         (_, ClaimPace::Part) if part == 0 && !unowned.is_empty() => {
-            usize::from(claims_out_of_turn(unowned.len(), claiming.len(), rng))
+            usize::from(claims_out_of_turn(claiming.len(), policy.chance))
         }
         // At most one partition is taken from a live owner, and only if none is unowned.
         (_, ClaimPace::Part) => part.clamp(1, unowned.len().max(1)),
@@ -49,12 +49,16 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
     WantedPartitions { unowned, stolen, at_once }
 }
 
+/// Returns whether another instance may have crashed: some of its leases should have been renewed, or have expired.
+fn may_be_dead(view: &View<'_>, owner: &OwnerId) -> bool {
+    *owner != view.me && view.owners.get(owner).is_some_and(|live| live.overdue_expiry.is_some())
+}
+
 /// Returns whether this instance claims an unowned partition although other instances claim all of them first. Those may
 /// have seen other partitions, or be gone. If all instances of a large group did so at the same time, most would lose, so
 /// only some do; the others look again later.
-fn claims_out_of_turn(unowned: usize, claiming: usize, rng: &mut impl Rng) -> bool {
-    let enough = MOST_OUT_OF_TURN.max(unowned / 4);
-    claiming <= enough || rng.random_range(0..claiming) < enough
+fn claims_out_of_turn(claiming: usize, chance: f64) -> bool {
+    chance * f64::from(u32::try_from(claiming).unwrap_or(u32::MAX)) <= OUT_OF_TURN
 }
 
 /// Returns the owners that may own one more than they do, if the idle ones claim nothing.
@@ -147,16 +151,35 @@ mod tests {
     use rand::rngs::StdRng;
 
     use super::*;
+    use crate::model::Moment;
+    use crate::planner::idle::tests::view_of;
+    use crate::planner::view::LiveOwnership;
+
+    /// Returns how many partitions an instance with this random number claims.
+    fn claims(view: &View<'_>, chance: f64) -> usize {
+        let policy = Policy { pace: ClaimPace::Part, chance, ..Policy::default() };
+        let wanted = choose_by_number(view, &policy, &mut StdRng::seed_from_u64(1));
+        wanted.unowned.len().min(wanted.at_once)
+    }
 
     #[test]
     fn of_a_large_group_few_claim_out_of_turn() {
-        let mut rng = StdRng::seed_from_u64(1);
-        let mut claim_of = |claiming, unowned| {
-            let claims = (0..claiming).filter(|_| claims_out_of_turn(unowned, claiming, &mut rng));
-            claims.count()
+        assert_eq!(claims(&view_of("abcm.."), 1.0), 1, "in a small group a conflict costs less than a wait");
+        let claiming = (0..11).filter(|tenth| claims(&view_of("abcdefghijklm."), f64::from(*tenth) / 10.0) > 0);
+        assert_eq!(claiming.count(), 7, "8 of 13");
+    }
+
+    #[test]
+    fn a_dead_owner_has_no_turn() {
+        let mut view = view_of("amnopqrstuv.");
+        assert_eq!(claims(&view, 1.0), 0, "it is the turn of `a`");
+        let dead = LiveOwnership {
+            partition: 0.into(),
+            silent_at: Moment::ZERO,
+            overdue_expiry: Some(Moment::ZERO),
+            takes_part: true,
         };
-        assert_eq!([claim_of(2, 1), claim_of(8, 1)], [2, 8], "a conflict costs less than a wait");
-        assert!((2..20).contains(&claim_of(300, 1)));
-        assert!((30..70).contains(&claim_of(300, 200)));
+        view.owners.insert(OwnerId::from_record("a"), dead);
+        assert_eq!(claims(&view, 1.0), 1);
     }
 }

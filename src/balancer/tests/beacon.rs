@@ -167,6 +167,33 @@ fn without_the_beacon_a_group_is_listed_as_usual() {
     }
 }
 
+/// Another program writes it again and again.
+#[test]
+fn a_beacon_that_never_shows_a_number_is_seldom_lit() {
+    let mut me = Loop::trusting();
+    let begin = me.now;
+    let mut lights = 0;
+    while me.now < begin + 600 * SECOND {
+        me.now = me.state.next_wake().unwrap().max(me.now);
+        let mut decided = me.step(Happened::Woke);
+        if decided.contains("renew") {
+            me.renewed(0, 1);
+        }
+        if decided.contains("read beacon") {
+            let shown = beacon(0, 1, me.now);
+            decided += &me.done(Done::BeaconRead(Ok(Some(shown))));
+        }
+        if decided.contains("light beacon") {
+            lights += 1;
+            me.done(Done::BeaconLit(Ok(Some(Lit { beacon: beacon(9, 0, me.now), replaced: Some(0) }))));
+        }
+        if decided.contains("list") {
+            me.listed("mb");
+        }
+    }
+    assert!((10..=20).contains(&lights), "{lights}");
+}
+
 #[test]
 fn an_owner_that_renews_is_not_listed() {
     let mut me = Loop::trusting();
@@ -200,32 +227,43 @@ fn the_first_that_misses_an_owner_tells_the_others() {
     assert!(me.done(Done::Listed(Ok(listing))).contains("light beacon"));
 }
 
-/// All of them list when its leases expire. If each of them told the others, a large group would light the beacon
-/// hundreds of times in a second, and list once more.
-#[test]
-fn the_expiry_of_an_owner_is_no_news_to_a_told_group() {
-    let mut me = Loop::trusting();
-    me.step(Happened::Hub([0.into(), 1.into(), 2.into(), 3.into()].into()));
-    let list = |me: &mut Loop, age_of_b: u64| {
+impl Loop {
+    /// Shows two partitions of `dead`, last renewed before so many seconds, one of this instance, and two of live owners.
+    /// Returns whether this instance lights the beacon.
+    fn lights_after_listing(&mut self, dead: &str, ages: [u64; 2]) -> bool {
+        self.time_until("list");
+        let live = if dead == "c" { "a" } else { "c" };
         let seen = |(partition, id, age): (u32, &str, u64)| {
-            let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
+            let time = (datetime!(2026-01-01 00:00:00 UTC), self.now);
             Ownership::new(partition.into(), record(id), ETag::new("seen"), Duration::from_secs(age), time)
         };
-        let records = [(0, "me", 0), (1, "b", age_of_b), (2, "b", age_of_b), (3, "c", 0)];
-        let listing = Done::Listed(Ok(records.map(seen).into()));
-        me.done(listing)
-    };
-    me.time_until("list");
-    list(&mut me, 0);
-    me.time_until("read beacon");
-    me.beacon_shows(8);
-    me.time_until("list");
-    assert!(!list(&mut me, 60).contains("light beacon"), "the others have been told, too");
-    me.beacon_shows(8);
-    me.time_until("list");
-    assert!(!list(&mut me, 63).contains("light beacon"));
-    let decided = me.no_other_heartbeats();
-    assert!(decided.contains("claim") && !decided.contains("light beacon"), "{decided}");
+        let records = [(0, "me", 0), (1, dead, ages[0]), (2, dead, ages[1]), (3, "b", 0), (4, live, 0)];
+        let listed = Done::Listed(Ok(records.map(seen).into()));
+        let mut decided = self.done(listed);
+        if decided.contains("list heartbeats") {
+            decided += &self.no_other_heartbeats();
+        }
+        decided.contains("light beacon")
+    }
+}
+
+/// All instances list when the leases of a dead owner expire, one after another. If each of them told the others then, a
+/// large group would light the beacon hundreds of times in a second. Only the instances that watch the owner do: this one
+/// watches the two owners before it in the order of the ids.
+#[test]
+fn only_watchers_report_an_expiry_after_a_told_cycle() {
+    for (dead, reports) in [("z", false), ("c", true)] {
+        for ages in [[60, 45], [60, 60]] {
+            let mut me = Loop::trusting();
+            me.step(Happened::Hub([0.into(), 1.into(), 2.into(), 3.into(), 4.into()].into()));
+            me.lights_after_listing(dead, [0, 0]);
+            me.time_until("read beacon");
+            me.beacon_shows(8);
+            assert!(!me.lights_after_listing(dead, ages), "the others have been told, too");
+            me.beacon_shows(8);
+            assert_eq!(me.lights_after_listing(dead, ages.map(|age| age + 3)), reports, "{dead} {ages:?}");
+        }
+    }
 }
 
 #[test]
