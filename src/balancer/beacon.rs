@@ -122,9 +122,8 @@ impl BeaconKeeper {
         if self.light_due_at(context).is_some_and(|at| at <= context.now) {
             self.has_news = false;
             self.lighting = true;
-            let lease_duration = context.settings.lease_duration();
-            self.next_light_at =
-                context.now + Backoff::new(BETWEEN_LIGHTS, lease_duration).wait_after(self.numberless_reads);
+            self.next_light_at = context.now
+                + Backoff::new(BETWEEN_LIGHTS, context.settings.lease_duration()).wait_after(self.numberless_reads);
             context.push_request(StorageRequest::LightBeacon(self.known.clone()));
         }
     }

@@ -103,11 +103,13 @@ impl Cycles {
     /// cycles are longer: if all instances listed at each change, the listings would be too many.
     pub(super) fn call_cycle(&mut self, context: &Context) {
         let longest = context.settings.interval();
-        let wait = CallWait {
-            after: (BETWEEN_CALLED_CYCLES * context.members).max(SHORTEST_CALL).min(longest),
-            spread: (CALLED_CYCLE_SPREAD * context.members).min(longest),
-        };
-        self.pacing.call_cycle(context.now, wait);
+        self.pacing.call_cycle(
+            context.now,
+            CallWait {
+                after: (BETWEEN_CALLED_CYCLES * context.members).max(SHORTEST_CALL).min(longest),
+                spread: (CALLED_CYCLE_SPREAD * context.members).min(longest),
+            },
+        );
     }
 
     /// Begins the next cycle at once.
@@ -221,7 +223,7 @@ impl Cycles {
         let view = with_operations_under_way(view, partitions);
         let mut policy = Policy {
             pace: self.claim_pace(context, &view),
-            chance: self.pacing.jitter(),
+            chance: self.pacing.jitter,
             ..planning_policy(context, partitions, &view)
         };
         let lease_duration = context.settings.lease_duration();
@@ -271,8 +273,7 @@ impl Cycles {
         self.unreported.retain(|owner| self.overdue.contains(owner) || !view.owners.contains_key(owner));
         let mut found = self.overdue.difference(&known);
         if self.was_told || before.cycles == 0 {
-            let watched = found.filter(|owner| watch.watches(owner)).cloned();
-            self.unreported.extend(watched);
+            self.unreported.extend(found.filter(|owner| watch.0.contains_key(*owner)).cloned());
             return false;
         }
         found.next().is_some()

@@ -17,10 +17,11 @@ pub(crate) const WATCHED: u32 = 2;
 
 /// The owners that this instance watches.
 #[derive(Debug, Default)]
-pub(super) struct OwnerWatch(BTreeMap<OwnerId, Watched>);
+pub(super) struct OwnerWatch(pub(super) BTreeMap<OwnerId, Watched>);
 
+/// An owner that this instance watches.
 #[derive(Debug)]
-struct Watched {
+pub(super) struct Watched {
     /// Its record that was renewed last.
     seen: Ownership,
     /// When to look; `None` while a read is under way, or if a listing will show it.
@@ -37,10 +38,6 @@ impl OwnerWatch {
                 Some((owner.clone(), Watched { seen: view.record_of(&live.partition)?.clone(), look_at }))
             })
             .collect();
-    }
-
-    pub(super) fn watches(&self, owner: &OwnerId) -> bool {
-        self.0.contains_key(owner)
     }
 
     /// Returns when to look next.

@@ -49,8 +49,9 @@ pub(super) struct Pacing {
     longest_trusting: Duration,
     /// The last cycle; `None` while one is running, and before the first one.
     ended: Option<CycleEnd>,
-    /// The jitter of the last cycle that has ended.
-    jitter: f64,
+    /// The jitter of the last cycle that has ended. Of the cycles that one change calls, those with the smallest begin
+    /// first.
+    pub(super) jitter: f64,
     /// Something has changed in the group since the last cycle began.
     call: Option<CycleCall>,
     /// How many cycles in a row found nothing new and nothing to do.
@@ -224,12 +225,6 @@ impl Pacing {
         self.jitter = jitter;
         self.ended = Some(CycleEnd { at: now, outcome: CycleOutcome::Failed { wait, asked }, jitter });
         wait.max(asked)
-    }
-
-    /// Returns the random number that decided when the running cycle began: of the cycles that one change calls, those
-    /// with the smallest begin first.
-    pub(super) fn jitter(&self) -> f64 {
-        self.jitter
     }
 
     /// Returns whether the last cycle claimed an unowned partition, so that the wait after it is short.

@@ -24,7 +24,10 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
     }
     // The place of this instance among the owners that claim unowned partitions, in the order of their ids.
     let mut claiming = owners_below_target(view, policy);
-    claiming.retain(|owner| !policy.idle.contains(*owner) && !may_be_dead(view, owner));
+    // An owner with overdue leases may have crashed.
+    claiming.retain(|owner| {
+        !policy.idle.contains(*owner) && view.owners.get(*owner).is_none_or(|live| live.overdue_expiry.is_none())
+    });
     claiming.sort_unstable();
     let place = claiming.iter().position(|owner| **owner == view.me);
     let turn = place.map_or(ClaimTurn::ALONE, |place| ClaimTurn { place, of: claiming.len() });
@@ -39,26 +42,17 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
     let at_once = match (&policy.strategy, policy.pace) {
         (LoadBalancingStrategy::Greedy, _) => usize::MAX,
         (_, ClaimPace::One) => 1,
+        // The instances that claim them first may have seen other partitions, or be gone. If all others of a large group
+        // claimed one, most would lose. So only some do, and the rest look again later.
         (_, ClaimPace::Part) if part == 0 && !unowned.is_empty() => {
-            usize::from(claims_out_of_turn(claiming.len(), policy.chance))
+            let claiming = u32::try_from(claiming.len()).unwrap_or(u32::MAX);
+            usize::from(policy.chance * f64::from(claiming) <= OUT_OF_TURN)
         }
         // At most one partition is taken from a live owner, and only if none is unowned.
         (_, ClaimPace::Part) => part.clamp(1, unowned.len().max(1)),
         (_, ClaimPace::All) => unowned.len().max(1),
     };
     WantedPartitions { unowned, stolen, at_once }
-}
-
-/// Returns whether another instance may have crashed: some of its leases should have been renewed, or have expired.
-fn may_be_dead(view: &View<'_>, owner: &OwnerId) -> bool {
-    *owner != view.me && view.owners.get(owner).is_some_and(|live| live.overdue_expiry.is_some())
-}
-
-/// Returns whether this instance claims an unowned partition although other instances claim all of them first. Those may
-/// have seen other partitions, or be gone. If all instances of a large group did so at the same time, most would lose, so
-/// only some do; the others look again later.
-fn claims_out_of_turn(claiming: usize, chance: f64) -> bool {
-    chance * f64::from(u32::try_from(claiming).unwrap_or(u32::MAX)) <= OUT_OF_TURN
 }
 
 /// Returns the owners that may own one more than they do, if the idle ones claim nothing.

@@ -299,6 +299,7 @@ fn any_plan_for_any_view_is_safe_and_stable() {
             avoid: (0..partitions).filter(|_| rng.random_bool(avoided)).map(id).collect(),
             loads: random_loads(partitions, &mut rng),
             handoff: rng.random(),
+            chance: rng.random(),
             idle: BTreeSet::new(),
         };
         let not_requestable = [0.0, 0.3, 1.0][rng.random_range(0..3)];
