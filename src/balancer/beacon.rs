@@ -1,7 +1,7 @@
 //! The beacon of the group, as this instance reads and lights it.
 //!
-//! A listing costs as much as twelve reads. So an instance reads the beacon every few seconds, and lists when it shows a
-//! change. While the beacon is trusted, listings are rare otherwise. No decision about a partition rests on it.
+//! A listing costs as much as twelve reads. So an instance reads the beacon every few seconds, and lists when it shows
+//! a change. While the beacon is trusted, listings are rare otherwise. No decision about a partition rests on it.
 
 use std::time::Duration;
 

@@ -117,16 +117,16 @@ impl BalancerConfig {
         /// that several cycles may fail. The lease duration must be at least three intervals.
         ///
         /// A change of the [beacon](Self::with_beacon_interval) begins a cycle within about a second, in a group of
-        /// hundreds within a few, and so does a lease that was not renewed in time. While nothing changes, the loop waits longer, up to five lease durations, as long as the
-        /// beacon works. Otherwise, up to the lesser of three intervals and half the lease duration. While the instance
-        /// claims unowned partitions, a cycle comes about every second, and while another SDK is active in the group,
-        /// every interval.
+        /// hundreds within a few, and so does a lease that was not renewed in time. While nothing changes, the loop
+        /// waits longer, up to five lease durations, as long as the beacon works. Otherwise, up to the lesser of three
+        /// intervals and half the lease duration. While the instance claims unowned partitions, a cycle comes about
+        /// every second, and while another SDK is active in the group, every interval.
         #[doc(alias = "load_balancing_update_interval")]
         with_load_balancing_interval(load_balancing_interval: Duration);
         /// Sets how often this instance reads the beacon of the group, by which other instances say that something has
-        /// changed: a partition was released or requested, an instance joined or died. Default 3 s, or the load-balancing
-        /// interval if that is shorter: a released partition is usually read again within 5 s. At most the load-balancing
-        /// interval.
+        /// changed: a partition was released or requested, an instance joined or died. Default 3 s, or the
+        /// load-balancing interval if that is shorter: a released partition is usually read again within 5 s. At most
+        /// the load-balancing interval.
         ///
         /// A read costs a twelfth of a listing. A group of more than 300 instances reads less often, because one blob
         /// admits 500 requests per second.
@@ -169,8 +169,8 @@ impl BalancerConfig {
         with_handoff(handoff: bool);
         /// Sets what keeps the leases of this instance alive. Default [`LeaseScope::Partition`]: one renewal per
         /// partition, as with all other SDKs. With [`LeaseScope::Instance`] one heartbeat keeps all of them alive: a
-        /// balanced instance sends about 1,600 requests per hour for up to 2000 partitions, of which 12 are listings. What
-        /// that saves: [`cost`](crate::cost).
+        /// balanced instance sends about 1,600 requests per hour for up to 2000 partitions, of which 12 are listings.
+        /// What that saves: [`cost`](crate::cost).
         ///
         /// Not together with [`LoadBalancingStrategy::Weighted`], which writes loads with the renewals.
         ///
@@ -179,8 +179,8 @@ impl BalancerConfig {
         ///
         /// Only instances of this crate honor such leases; other SDKs consider them expired. If an instance finds
         /// another SDK in the group, it reports that and continues with [`LeaseScope::Partition`]. Until then, within
-        /// at most five lease durations, it may have claimed more than its share. To change the scope of a running group,
-        /// restart its instances one by one.
+        /// at most five lease durations, it may have claimed more than its share. To change the scope of a running
+        /// group, restart its instances one by one.
         with_lease_scope(lease_scope: LeaseScope);
     }
 

@@ -53,8 +53,8 @@ pub(super) struct Cycles {
     pub(super) was_told: bool,
     /// The owners that may be dead, by the last listing.
     overdue: BTreeSet<OwnerId>,
-    /// Owners that this instance watches, and found overdue in a cycle that another instance had called. Others may have
-    /// listed before the owner was overdue.
+    /// Owners that this instance watches, and found overdue in a cycle that another instance had called. Other
+    /// instances may have listed before the owner was overdue.
     unreported: BTreeSet<OwnerId>,
     /// Since when this instance has been alone in the group.
     alone_since: Option<Moment>,
@@ -131,8 +131,8 @@ impl Cycles {
         context.push_request(if with_heartbeats { StorageRequest::ListWithHeartbeats } else { StorageRequest::List });
     }
 
-    /// Records when the next cycle should begin, by what is known now. A cycle may have become due in the past, because of
-    /// a change, or because the beacon is no longer trusted. One that should have begun is late.
+    /// Records when the next cycle should begin, by what is known now. A cycle may have become due in the past, because
+    /// of a change, or because the beacon is no longer trusted. One that should have begun is late.
     pub(super) fn expect_cycle(&mut self, now: Moment, trusted_until: Option<Moment>) {
         let due = self.next_cycle_at(trusted_until);
         let is_late = self.expected_at.is_some_and(|expected| expected <= now) && due.is_some_and(|due| due <= now);
@@ -264,9 +264,9 @@ impl Cycles {
         if self.has_seen_complete { ClaimPace::Part } else { ClaimPace::One }
     }
 
-    /// Returns whether the last listing shows something that the other instances do not know: an owner that may be dead,
-    /// or a partition that this instance leaves to them. In a cycle that another instance called, it reports nothing;
-    /// later, only the instances that watch the owner do, because all others would do so at the same time.
+    /// Returns whether the last listing shows something that the other instances do not know: an owner that may be
+    /// dead, or a partition that this instance leaves to them. In a cycle that another instance called, it reports
+    /// nothing; later, only the instances that watch the owner do, because all others would do so at the same time.
     pub(super) fn has_news(&mut self, before: &Snapshot, view: &View<'_>, watch: &OwnerWatch, plan: &Plan) -> bool {
         let overdue = view.owners.iter().filter(|(_, live)| live.overdue_expiry.is_some());
         let known = std::mem::replace(&mut self.overdue, overdue.map(|(owner, _)| owner.clone()).collect());

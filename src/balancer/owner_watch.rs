@@ -11,8 +11,8 @@ use crate::error::Result;
 use crate::model::{LeaseDurations, Moment, OwnerId, Ownership};
 use crate::planner::{LiveOwnership, View};
 
-/// How many owners each instance watches. So at least as many instances watch each owner: if one of them crashes together
-/// with it, the other one still does.
+/// How many owners each instance watches. So at least as many instances watch each owner: if one of them crashes
+/// together with it, the other one still does.
 pub(crate) const WATCHED: u32 = 2;
 
 /// The owners that this instance watches.

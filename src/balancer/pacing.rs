@@ -78,7 +78,7 @@ struct CycleCall {
 pub(super) struct CallWait {
     /// The least time since the last cycle.
     pub(super) after: Duration,
-    /// The cycles that one change calls are spread over this time.
+    /// One change calls cycles of all instances: these are spread over this time.
     pub(super) spread: Duration,
 }
 
@@ -167,8 +167,8 @@ impl Pacing {
         due.min(claimable.max(ended + self.short_wait()) + SHORTEST.min(self.interval).mul_f64(jitter))
     }
 
-    /// Begins the next cycle soon, because something has changed in the group. A server that asked for a wait is not asked
-    /// sooner.
+    /// Begins the next cycle soon, because something has changed in the group. If the server asked for a wait, the
+    /// cycle comes after it.
     pub(super) fn call_cycle(&mut self, at: Moment, wait: CallWait) {
         self.call.get_or_insert(CycleCall { at, wait });
     }

@@ -8,7 +8,7 @@ use super::policy::{ClaimPace, LoadBalancingStrategy, Policy};
 use super::view::{OwnershipCounts, THIS, View};
 use crate::model::OwnerId;
 
-/// On average so many of the instances without a turn claim nevertheless.
+/// How many of the instances without a turn claim one partition anyway, on average.
 const OUT_OF_TURN: f64 = 8.0;
 
 /// Returns what brings this instance to its target.
@@ -42,8 +42,8 @@ pub(super) fn choose_by_number(view: &View<'_>, policy: &Policy, rng: &mut impl 
     let at_once = match (&policy.strategy, policy.pace) {
         (LoadBalancingStrategy::Greedy, _) => usize::MAX,
         (_, ClaimPace::One) => 1,
-        // The instances that claim them first may have seen other partitions, or be gone. If all others of a large group
-        // claimed one, most would lose. So only some do, and the rest look again later.
+        // The instances whose turn it is may have listed other partitions, or have ended. If all other instances of a
+        // large group claimed one, most would lose. So only some do, and the rest look again later.
         (_, ClaimPace::Part) if part == 0 && !unowned.is_empty() => {
             let claiming = u32::try_from(claiming.len()).unwrap_or(u32::MAX);
             usize::from(policy.chance * f64::from(claiming) <= OUT_OF_TURN)

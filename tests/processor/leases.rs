@@ -437,13 +437,14 @@ impl Fleet {
     }
 }
 
-/// For an hour, whichever way the requests fail, and for at most this many tenths of the requests of a calm hour. If half
-/// of all requests are throttled, two of 64 partitions moved in one hour of six: all attempts may fail by chance.
+/// For an hour, whichever way the requests fail, and for at most this many tenths of the requests of a calm hour. With
+/// half of all requests throttled, all attempts may fail by chance: in one of six such hours, two of 64 partitions
+/// moved.
 #[tokio::test(start_paused = true)]
 async fn failing_requests_cost_live_owners_no_partition() {
     let throttled = Fault::Throttled { retry_after: None };
     for (percent, fault, most) in
-        [(20, Fault::Hang, 15), (30, Fault::Hang, 15), (40, throttled, 35), (50, Fault::ResponseLost, 25)]
+        [(20, Fault::Hang, 15), (30, Fault::Hang, 15), (40, throttled, 20), (50, Fault::ResponseLost, 20)]
     {
         let mut fleet = Fleet::balanced(3).await;
         let calm = fleet.requests_in_an_hour().await;

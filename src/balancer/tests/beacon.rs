@@ -8,8 +8,8 @@ fn beacon(change: i64, age: u64, received: Duration) -> Beacon {
 }
 
 impl Loop {
-    /// Creates a loop that owns one of two partitions, in a group with `b`, after several cycles that found nothing new.
-    /// The beacon shows change 7.
+    /// Creates a loop that owns one of two partitions, in a group with `b`, after several cycles that found nothing
+    /// new. The beacon shows change 7.
     fn trusting() -> Self {
         let mut me = Self::owning(BalancerConfig::default(), 1);
         me.has_beacon = true;
@@ -228,7 +228,7 @@ fn the_first_that_misses_an_owner_tells_the_others() {
 }
 
 impl Loop {
-    /// Shows two partitions of `dead`, last renewed before so many seconds, one of this instance, and two of live owners.
+    /// Lists two partitions of `dead`, last renewed `ages` seconds ago, one of this instance, and two of live owners.
     /// Returns whether this instance lights the beacon.
     fn lights_after_listing(&mut self, dead: &str, ages: [u64; 2]) -> bool {
         self.time_until("list");
@@ -247,11 +247,11 @@ impl Loop {
     }
 }
 
-/// All instances list when the leases of a dead owner expire, one after another. If each of them told the others then, a
-/// large group would light the beacon hundreds of times in a second. Only the instances that watch the owner do: this one
+/// All instances list when the first lease of a dead owner expires. If each of them reported that, a large group would
+/// light the beacon hundreds of times in a second. Only the instances that watch the owner report it: this instance
 /// watches the two owners before it in the order of the ids.
 #[test]
-fn only_watchers_report_an_expiry_after_a_told_cycle() {
+fn only_watchers_report_an_expiry_after_a_call() {
     for (dead, reports) in [("z", false), ("c", true)] {
         for ages in [[60, 45], [60, 60]] {
             let mut me = Loop::trusting();
@@ -259,7 +259,7 @@ fn only_watchers_report_an_expiry_after_a_told_cycle() {
             me.lights_after_listing(dead, [0, 0]);
             me.time_until("read beacon");
             me.beacon_shows(8);
-            assert!(!me.lights_after_listing(dead, ages), "the others have been told, too");
+            assert!(!me.lights_after_listing(dead, ages), "the change of the beacon calls all instances");
             me.beacon_shows(8);
             assert_eq!(me.lights_after_listing(dead, ages.map(|age| age + 3)), reports, "{dead} {ages:?}");
         }

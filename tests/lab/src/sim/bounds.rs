@@ -106,11 +106,11 @@ impl Bounds {
         lifetime + cycle + self.rounds(partitions, survivors)
     }
 
-    /// Returns how much longer a partition may be unowned if its owner was an operator. One that is killed between its
-    /// claim and the light has told no instance about the claim. With one lease per instance, the former owner goes on
-    /// processing until the next listing.
+    /// Returns how much longer a partition may be unowned if its owner was an operator. If the operator is killed after
+    /// its claim and before it lights the beacon, no instance is notified. With one lease per instance, the former
+    /// owner then continues to process the partition until the next listing.
     #[must_use]
-    pub fn untold_claim(&self) -> Duration {
+    pub fn unnoticed_claim(&self) -> Duration {
         CALM_LISTINGS * self.expiry
     }
 
@@ -153,9 +153,9 @@ impl Bounds {
     /// change each second. Each held partition is renewed as often as in a group with owners of other SDKs and is
     /// checkpointed as often as the policy requires. Every interval, two kinds of record are listed and one claim is
     /// attempted. Each gained partition is claimed and adopted. The heartbeat may be written more often than without
-    /// faults, and is read each time, because it is one record that must stay valid. A failure is followed by some quick
-    /// attempts, because most failures are short: for the heartbeat, and for each partition that the instance holds or
-    /// gains.
+    /// faults, and is read each time, because it is one record that must stay valid. A failure is followed by some
+    /// quick attempts, because most failures are short: for the heartbeat, and for each partition that the instance
+    /// holds or gains.
     #[must_use]
     pub fn requests(&self, held: usize, gained: usize, lasted: Duration) -> u64 {
         let times = |every: Duration| u64::try_from(lasted.as_millis().div_ceil(every.as_millis().max(1)) + 1);

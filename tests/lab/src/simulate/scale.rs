@@ -238,8 +238,8 @@ impl Run {
         self.record("steady state", &begin, Duration::ZERO, Duration::ZERO, 0);
     }
 
-    /// A tenth joins. Each instance requests one partition per interval. Two that list at the same moment may both take
-    /// the last place above the floor, which costs one more move: at most one in a hundred.
+    /// A tenth joins. Each instance requests one partition per interval. Two instances that list at the same moment may
+    /// both request the partition that one of them lacks, which costs one more move: at most one in a hundred.
     async fn join(&mut self, size: Size) -> Result<(), Failure> {
         let joining = size.instances / 10;
         let mut counts: Vec<_> = self.group.counts().into_values().collect();

@@ -23,7 +23,7 @@ impl State {
         let foreign = self.has_foreign_owner() || !self.incarnations[incarnation].crate_processor;
         let mut bound = self.bounds.unowned_time(self.partitions.len(), survivors, foreign);
         if self.is_operator(incarnation) {
-            bound += self.bounds.untold_claim();
+            bound += self.bounds.unnoticed_claim();
         }
         let left = self.partitions.iter().enumerate().filter(|(_, book)| book.holder() == Some(incarnation));
         for partition in left.map(|(partition, _)| partition).collect::<Vec<_>>() {

@@ -43,8 +43,8 @@ impl BeaconFault {
         rng.random_bool(0.5).then(|| Self::ALL[rng.random_range(0..Self::ALL.len())])
     }
 
-    /// Returns by how much later it may be noticed that something has changed: a frozen beacon is trusted until it is too
-    /// old. So is a late one, which shows versions that are out of date, under which no instance can light it.
+    /// Returns by how much later an instance may notice a change: a frozen beacon is trusted until it is too old. A
+    /// late beacon may be as bad, because it shows old versions, and a write under an old version fails.
     pub(crate) fn delay(self, lease_duration: Duration) -> Duration {
         match self {
             Self::Frozen => 2 * lease_duration,
