@@ -13,9 +13,9 @@ use eventhubs_checkpoint::{ErrorKind, LeaseScope, PartitionId, Position};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::support::handlers::{OpenTokens, owner_of_all};
-use crate::support::operator::{operator, processed, publish, reset, times, with_ten_checkpointed};
+use crate::support::operator::{EXPIRY, at, operator, processed, publish, reset, times, with_ten_checkpointed};
 use crate::support::ownership_log::{OwnershipLog, requesting_instance};
-use crate::support::{SECOND, checkpoint_of};
+use crate::support::{SECOND, checkpoint_of, write_record};
 use crate::world::{Instance, TIMEOUT, World, random_faults};
 
 /// Half a lease duration and an interval: by then, the previous owner has claimed its partition again.
@@ -121,6 +121,22 @@ async fn all_partitions_return_to_their_owners() {
         }
         shut_down(group).await;
     }
+}
+
+/// The operator waits for longer than its lease lasts, while an instance wants the partition.
+#[tokio::test(start_paused = true)]
+async fn an_operator_that_waits_renews_its_lease() {
+    let world = World::new(2);
+    publish(&world, 2, 0..10);
+    write_record(&world, "ownership/1", &[("ownerid", "python")]).await;
+    let a = world.start("a").await;
+    processed(&world, 1, 9, 1).await;
+    let options = ResetOptions::default().with_allow_foreign(true).with_settle(5 * EXPIRY);
+    let outcomes = operator(&world).await.reset(vec![(1.into(), at(4))], &options).await.unwrap();
+    assert!(matches!(outcomes[..], [(_, ResetOutcome::Done)]), "{outcomes:?}");
+    world.log.wait_for("1:9", |log| log.times("1:9") == 1).await;
+    assert_eq!(times(&world, 1, 0..10), [0, 0, 0, 0, 0, 1, 1, 1, 1, 1]);
+    a.shut_down().await.unwrap();
 }
 
 /// Events arrive continuously.
