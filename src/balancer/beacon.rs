@@ -58,9 +58,10 @@ impl BeaconKeeper {
     }
 
     /// Returns until when rare listings are enough; `None` if they are not, because the beacon is missing, is not
-    /// readable, or is not refreshed by any instance, or because the group has an owner that does not light it.
+    /// readable, or is not refreshed by any instance. A group with an owner that does not light it never becomes calm
+    /// enough for rare listings.
     pub(super) fn trusted_until(&self, context: &Context) -> Option<Moment> {
-        let known = self.known.as_ref().filter(|_| !context.foreign_owner)?;
+        let known = self.known.as_ref()?;
         let read_until = self.read_at.filter(|_| self.failed_reads < MOST_MISSED)? + context.settings.lease_duration();
         let too_old = known.received + (OLDEST * context.settings.lease_duration()).saturating_sub(known.age);
         Some(read_until.min(too_old)).filter(|until| *until > context.now)

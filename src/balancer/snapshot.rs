@@ -8,6 +8,7 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
+use super::config::BalancerConfig;
 use super::liveness::Stalled;
 use crate::model::{LeaseScope, OwnerId, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, ReleaseReason};
@@ -83,6 +84,15 @@ impl Snapshot {
             *counts.entry(owner.clone()).or_default() += 1;
         }
         counts
+    }
+
+    /// Returns whether a partition has no live owner that this instance may claim.
+    pub(crate) fn has_claimable(&self, config: &BalancerConfig) -> bool {
+        config.max_partitions.is_none_or(|most| self.owned.len() < most)
+            && self.partitions.iter().enumerate().any(|(ordinal, view)| {
+                !matches!(view.owner, PartitionOwner::This | PartitionOwner::Other(_))
+                    && config.load_balancing_strategy.may_own(ordinal, &view.partition)
+            })
     }
 
     /// Returns whether this instance is the one that reports about partitions without an owner: its id is the least one

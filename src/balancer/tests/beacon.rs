@@ -50,6 +50,37 @@ impl Loop {
         self.done(Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released })
     }
 
+    /// Returns what is decided in ten minutes, and after how many seconds, if each listing shows these owners, and the
+    /// beacon reads so.
+    fn decisions(mut self, owners: &str, answer: impl Fn(&Self) -> Done) -> Vec<(u64, String)> {
+        let begin = self.now;
+        let mut decisions = Vec::new();
+        while self.now < begin + 600 * SECOND {
+            self.now = self.state.next_wake().unwrap().max(self.now);
+            let decided = self.step(Happened::Woke);
+            if decided.contains("renew") {
+                self.renewed(0, 1);
+            }
+            if decided.contains("read beacon") {
+                let done = answer(&self);
+                if self.done(done).contains("light") {
+                    self.done(Done::BeaconLit(Err(unavailable())));
+                }
+            }
+            if decided.contains("light beacon") {
+                self.done(Done::BeaconLit(Err(unavailable())));
+            }
+            if decided.contains("list") {
+                self.listed(owners);
+            }
+            if decided.contains("check b") {
+                self.done(Done::OwnerChecked { owner: owner("b"), since_renewal: Ok(Some(3 * SECOND)) });
+            }
+            decisions.push((self.now.saturating_sub(begin).as_secs(), decided));
+        }
+        decisions
+    }
+
     /// Returns how many seconds pass until this is decided.
     fn time_until(&mut self, expected: &str) -> u64 {
         let before = self.now;
@@ -64,6 +95,11 @@ impl Loop {
             }
         }
     }
+}
+
+/// Returns when this was decided.
+fn times_of(what: &str, decisions: &[(u64, String)]) -> Vec<u64> {
+    decisions.iter().filter(|(_, decided)| decided.contains(what)).map(|(at, _)| *at).collect()
 }
 
 #[test]
@@ -140,31 +176,22 @@ fn without_the_beacon_a_group_is_listed_as_usual() {
         |_| Done::BeaconRead(Err(unavailable())),
     ];
     for answer in answers {
-        let mut me = Loop::trusting();
-        let begin = me.now;
-        let mut listed = Vec::new();
-        while me.now < begin + 600 * SECOND {
-            me.now = me.state.next_wake().unwrap().max(me.now);
-            let decided = me.step(Happened::Woke);
-            if decided.contains("renew") {
-                me.renewed(0, 1);
-            }
-            if decided.contains("read beacon") {
-                let done = answer(&me);
-                if me.done(done).contains("light") {
-                    me.done(Done::BeaconLit(Err(unavailable())));
-                }
-            }
-            if decided.contains("light beacon") {
-                me.done(Done::BeaconLit(Err(unavailable())));
-            }
-            if decided.contains("list") {
-                listed.push(me.now.saturating_sub(begin).as_secs());
-                me.listed("mb");
-            }
-        }
+        let listed = times_of("list", &Loop::trusting().decisions("mb", answer));
         assert!(listed[0] < 120 && listed.windows(2).all(|two| two[1] - two[0] <= 31), "{listed:?}");
     }
+}
+
+/// Its processors light no beacon.
+#[test]
+fn a_group_with_another_sdk_is_listed_as_usual() {
+    let mut me = Loop::trusting();
+    me.step(Happened::Hub([0.into(), 1.into(), 2.into()].into()));
+    let decisions = me.decisions("mb?", |me| Done::BeaconRead(Ok(Some(beacon(7, 0, me.now)))));
+    let listed = times_of("list", &decisions);
+    assert!(listed[1..].windows(2).all(|two| two[1] - two[0] <= 31), "{listed:?}");
+    assert!(listed.len() > 10, "{listed:?}");
+    let checked = times_of("check", &decisions);
+    assert!(checked.iter().all(|at| *at <= listed[0]), "listings show who is dead: {checked:?}");
 }
 
 /// Another program writes it again and again.

@@ -168,6 +168,7 @@ impl Loop {
             let record = match letter.to_ascii_lowercase() {
                 '-' => OwnershipRecord::default(),
                 'm' => record("me"),
+                '?' => OwnershipRecord::owned_by(owner("python"), None),
                 other => record(&other.to_string()),
             };
             Ownership::new(

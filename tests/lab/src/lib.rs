@@ -5,7 +5,6 @@
 //! | [`sim`], `cargo simulate` | whole groups of processors in one process, in virtual time | every write that the storage accepts, every call of a handler |
 //! | `chaos`, `cargo chaos` | real processes, an AMQP hub, an HTTP storage, real signals | the same, from outside |
 //! | `day`, `cargo day` | a group with a credential of Microsoft Entra ID, over AMQP, for hours of paused time | every event is delivered, no partition is unread for long |
-//! | `random` | three owners and one partition at the store, operation by operation | the same, and each outcome |
 //! | `exploration` | the rules of the store and the state of the balancer, in every order of events | invariants in every state |
 //! | [`proportion`], `cargo simulate --proportion` | the same groups, while some percent of the requests fail | how much longer everything takes |
 //! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
@@ -35,8 +34,6 @@ mod exploration;
 pub mod history;
 pub mod invariants;
 pub mod proportion;
-#[cfg(test)]
-mod random;
 pub mod ruler;
 pub mod sim;
 pub mod simulate;

@@ -1,8 +1,8 @@
 //! The observed history of a partition, and the rules that every history must keep.
 //!
 //! A history takes accepted writes, starts and calls of handlers, and changes of the hub, in the order in which they
-//! happened. It never asks an instance for its state. The simulation, the random runs, the chaos runs and the
-//! process tests check their histories with this one implementation:
+//! happened. It never asks an instance for its state. The simulation, the chaos runs and the process tests check their
+//! histories with this one implementation:
 //!
 //! | [`Rule`] | holds when |
 //! |---|---|

@@ -19,7 +19,7 @@ use super::tree::{VARIABLE, folder};
 /// An engine that takes longer hangs, which finds the mutant.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Seeds of the simulation, and of random operations.
+/// Seeds of the simulation.
 const SEEDS: u64 = 10;
 
 /// From the fastest to the slowest.
@@ -27,8 +27,6 @@ const SEEDS: u64 = 10;
 pub enum Engine {
     /// The unit tests of the library.
     Unit,
-    /// Three owners at the store, seed by seed.
-    Random,
     /// Groups of planners, and of load-balancing loops.
     Balance,
     /// The tests of whole processors, in paused time.
@@ -47,16 +45,8 @@ pub enum Engine {
 
 impl Engine {
     /// All but chaos, which takes a minute for each mutant.
-    pub const DEFAULT: &[Self] = &[
-        Self::Unit,
-        Self::Random,
-        Self::Balance,
-        Self::Processor,
-        Self::Pairs,
-        Self::Exploration,
-        Self::Simulation,
-        Self::Wild,
-    ];
+    pub const DEFAULT: &[Self] =
+        &[Self::Unit, Self::Balance, Self::Processor, Self::Pairs, Self::Exploration, Self::Simulation, Self::Wild];
 
     /// Returns whether the engine runs this file of the library at all.
     pub fn runs_file(self, file: &str) -> bool {
@@ -69,7 +59,6 @@ impl Engine {
                 "src/planner",
                 "src/store/rules",
             ],
-            Self::Random => &["src/codec", "src/model", "src/store"],
             Self::Balance => &["src/balancer", "src/codec", "src/model", "src/planner", "src/store"],
             _ => &["src"],
         };
@@ -84,12 +73,6 @@ impl Engine {
             Self::Balance => programs.run_tests(LAB, &["balance::", "balance_loop::"], mutant),
             Self::Exploration => programs.run_tests(LAB, &["exploration::"], mutant),
             Self::Pairs => programs.run_tests("pairs", &[], mutant),
-            Self::Random => run_seeds(mutant, |seed| {
-                let mut command = programs.command(LAB);
-                command.args(["--exact", "random::no_invariant_is_violated"]);
-                command.env("EVENTHUBS_CHECKPOINT_SEED", seed.to_string());
-                command
-            }),
             Self::Simulation => programs.simulate(&[], mutant),
             Self::Wild => programs.simulate(&["--wild", "--platform"], mutant),
             Self::Chaos => {

@@ -63,11 +63,11 @@ pub const MUTANTS: &[Mutant] = &[
         replace: "self.0.remove(owner);\n                !MUTANT",
     },
     Mutant {
-        name: "foreign-owner-trusted",
+        name: "calm-with-another-sdk",
         fault: "a group with another SDK, which lights no beacon, is hardly ever listed",
-        file: "src/balancer/beacon.rs",
-        find: "filter(|_| !context.foreign_owner)?",
-        replace: "filter(|_| MUTANT || !context.foreign_owner)?",
+        file: "src/balancer/listing.rs",
+        find: "    !view.foreign_owner",
+        replace: "    (MUTANT || !view.foreign_owner)",
     },
     Mutant {
         name: "lost-by-an-old-listing",
