@@ -9,10 +9,10 @@ use std::time::Duration;
 use azure_core::Error as AzureError;
 use azure_core::credentials::{AccessToken, Secret, TokenCredential, TokenRequestOptions};
 use azure_core::error::ErrorKind as AzureErrorKind;
-use azure_messaging_eventhubs::ConnectionString;
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
+use super::sdk::HubConnectionString;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 use crate::telemetry;
@@ -77,13 +77,13 @@ impl ReplaceableConnectionString {
     pub fn replace(&self, connection_string: impl Into<String>) -> Result<()> {
         let secret = Secret::new(connection_string.into());
         let mut current = lock(&self.current);
-        check_same_hub(&parse_connection_string(&current.secret)?, &parse_connection_string(&secret)?)?;
+        check_same_hub(&HubConnectionString::parse(&current.secret)?, &HubConnectionString::parse(&secret)?)?;
         *current = Versioned { secret, version: current.version + 1 };
         Ok(())
     }
 
-    pub(super) fn current_secret(&self) -> Secret {
-        lock(&self.current).secret.clone()
+    pub(super) fn parse_current(&self) -> Result<HubConnectionString> {
+        HubConnectionString::parse(&lock(&self.current).secret)
     }
 
     /// Returns how many times it was replaced.
@@ -119,16 +119,10 @@ impl fmt::Debug for ReplaceableConnectionString {
     }
 }
 
-/// Parses a connection string. The error names no part of it.
-pub(super) fn parse_connection_string(secret: &Secret) -> Result<ConnectionString> {
-    ConnectionString::try_from(secret)
-        .map_err(|error| Error::config("invalid connection string of the event hub").with_source(error))
-}
-
-fn check_same_hub(current: &ConnectionString, new: &ConnectionString) -> Result<()> {
+fn check_same_hub(current: &HubConnectionString, new: &HubConnectionString) -> Result<()> {
     for (what, current, new) in [
-        ("namespace", Some(&current.fully_qualified_namespace), Some(&new.fully_qualified_namespace)),
-        ("event hub", current.entity_path.as_ref(), new.entity_path.as_ref()),
+        ("namespace", Some(current.namespace()), Some(new.namespace())),
+        ("event hub", current.event_hub(), new.event_hub()),
     ] {
         let (Some(current), Some(new)) = (current, new) else { continue };
         if !current.eq_ignore_ascii_case(new) {
@@ -277,8 +271,9 @@ mod tests {
                 let shared = connection_string.clone();
                 let replaced = connection_string.replace(new.as_str());
                 let expected = if rejection.is_some() { FIRST } else { &new };
+                let current = lock(&shared.current).clone();
                 assert_eq!(
-                    (shared.current_secret().secret(), shared.replacement_count()),
+                    (current.secret.secret(), current.version),
                     (expected, u64::from(rejection.is_none())),
                     "{new}"
                 );

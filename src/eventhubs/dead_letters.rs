@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::CLIENT_REQUEST_TIMEOUT;
-use super::credentials::{HubAccess, ReplaceableConnectionString, parse_connection_string};
+use super::credentials::{HubAccess, ReplaceableConnectionString};
 use super::errors;
 use super::source::connection::{Connection, Connector, Settings};
 use super::source::connection_health::{ConnectionOutcome, Route};
@@ -291,7 +291,7 @@ impl EventHubDeadLettersBuilder {
     pub async fn connect(self) -> Result<EventHubDeadLetters> {
         let namespace = match (self.namespace, &self.access) {
             (None, HubAccess::ConnectionString(connection_string)) => {
-                parse_connection_string(&connection_string.current_secret())?.fully_qualified_namespace
+                connection_string.parse_current()?.namespace().to_owned()
             }
             (namespace, _) => namespace.unwrap_or_default(),
         };

@@ -4,6 +4,7 @@ mod adapter;
 mod credentials;
 mod dead_letters;
 mod errors;
+mod sdk;
 mod source;
 
 use std::time::Duration;

@@ -20,6 +20,7 @@ use tokio::time::timeout;
 use tracing::Instrument;
 
 use crate::eventhubs::CLIENT_REQUEST_TIMEOUT;
+use crate::eventhubs::sdk::HubConnectionString;
 
 /// A client, for [`Connector`](super::connection::Connector).
 pub(crate) trait Client: Sized + Send + Sync + 'static {
@@ -32,7 +33,7 @@ pub(crate) trait Client: Sized + Send + Sync + 'static {
 
     fn open_with_connection_string(
         builder: Self::Builder,
-        connection_string: &str,
+        connection_string: &HubConnectionString,
         event_hub: &str,
     ) -> impl Future<Output = Result<Self, EventHubsError>> + Send;
 
@@ -65,11 +66,11 @@ impl Client for Consumer {
 
     async fn open_with_connection_string(
         builder: ConsumerClientBuilder,
-        connection_string: &str,
+        connection_string: &HubConnectionString,
         event_hub: &str,
     ) -> Result<Self, EventHubsError> {
         Ok(Self {
-            client: builder.open_with_connection_string(connection_string, Some(event_hub)).await?,
+            client: connection_string.open_consumer(builder, event_hub).await?,
             requests: RequestQueue::new(Duration::ZERO),
         })
     }
@@ -105,10 +106,10 @@ impl Client for ProducerClient {
 
     async fn open_with_connection_string(
         builder: ProducerClientBuilder,
-        connection_string: &str,
+        connection_string: &HubConnectionString,
         event_hub: &str,
     ) -> Result<Self, EventHubsError> {
-        builder.open_with_connection_string(connection_string, Some(event_hub)).await
+        connection_string.open_producer(builder, event_hub).await
     }
 
     async fn open_with_credential(

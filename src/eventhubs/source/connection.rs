@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex as SyncMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use azure_core::credentials::Secret;
 use azure_core::http::Url;
-use azure_messaging_eventhubs::{ConnectionString, EventHubsError};
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
@@ -18,7 +16,8 @@ use super::client::Client;
 use super::connection_health::{ConnectionHealth, ConnectionOutcome, Pace, Route};
 use crate::error::{Error, ErrorKind, Result};
 use crate::eventhubs::CLIENT_REQUEST_TIMEOUT;
-use crate::eventhubs::credentials::{HubAccess, parse_connection_string};
+use crate::eventhubs::credentials::HubAccess;
+use crate::eventhubs::sdk::HubConnectionString;
 use crate::telemetry;
 use crate::util::lock;
 
@@ -39,7 +38,7 @@ impl<C: Client> Connector<C> {
     /// Creates a connector. Fails if a connection string is invalid or belongs to another event hub.
     pub(crate) fn new(namespace: &str, event_hub: &str, access: HubAccess, settings: Settings<C>) -> Result<Self> {
         if let HubAccess::ConnectionString(connection_string) = &access {
-            check_connection_string(&connection_string.current_secret(), namespace, event_hub)?;
+            check_connection_string(&connection_string.parse_current()?, namespace, event_hub)?;
         }
         Ok(Self { namespace: namespace.to_owned(), event_hub: event_hub.to_owned(), access, settings })
     }
@@ -58,12 +57,11 @@ impl<C: Client> Connector<C> {
 
     /// Opens a connection.
     pub(crate) async fn open_client(&self) -> Result<C> {
-        let cause: Box<dyn StdError + Send + Sync> =
-            match timeout(CLIENT_REQUEST_TIMEOUT, self.open_without_limit()).await {
-                Ok(Ok(client)) => return Ok(client),
-                Ok(Err(error)) => error.into(),
-                Err(elapsed) => elapsed.into(),
-            };
+        let cause = match timeout(CLIENT_REQUEST_TIMEOUT, self.open_without_limit()).await {
+            Ok(Ok(client)) => return Ok(client),
+            Ok(Err(error)) => error,
+            Err(elapsed) => elapsed.into(),
+        };
         let Self { namespace, event_hub, .. } = self;
         let endpoint = self.emulator_endpoint().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
         Err(Error::new(
@@ -73,42 +71,40 @@ impl<C: Client> Connector<C> {
         .with_source(cause))
     }
 
-    async fn open_without_limit(&self) -> Result<C, EventHubsError> {
+    async fn open_without_limit(&self) -> Result<C, Box<dyn StdError + Send + Sync>> {
         let builder = (self.settings)(self.emulator_endpoint().into_iter().fold(C::builder(), C::at_endpoint));
-        match &self.access {
+        Ok(match &self.access {
             HubAccess::ConnectionString(connection_string) => {
-                let secret = connection_string.current_secret();
-                let named = ConnectionString::try_from(&secret)?;
-                // The client requires the name of the event hub in the spelling of the connection string.
-                let event_hub = named.entity_path.as_deref().unwrap_or(&self.event_hub);
-                C::open_with_connection_string(builder, secret.secret(), event_hub).await
+                let connection_string = connection_string.parse_current()?;
+                C::open_with_connection_string(builder, &connection_string, &self.event_hub).await?
             }
             HubAccess::Token(credential) => {
-                C::open_with_credential(builder, &self.namespace, &self.event_hub, credential.clone()).await
+                C::open_with_credential(builder, &self.namespace, &self.event_hub, credential.clone()).await?
             }
-        }
+        })
     }
 
     fn emulator_endpoint(&self) -> Option<String> {
         match &self.access {
-            HubAccess::ConnectionString(connection_string) => emulator_endpoint(&connection_string.current_secret()),
+            HubAccess::ConnectionString(connection_string) => {
+                emulator_endpoint(&connection_string.parse_current().ok()?)
+            }
             HubAccess::Token(_) => None,
         }
     }
 }
 
 /// Checks that the connection string belongs to this event hub.
-fn check_connection_string(secret: &Secret, namespace: &str, event_hub: &str) -> Result<()> {
-    let named = parse_connection_string(secret)?;
-    let host = &named.fully_qualified_namespace;
-    if emulator_endpoint(secret).is_some() && host.contains(".servicebus.") {
+fn check_connection_string(connection_string: &HubConnectionString, namespace: &str, event_hub: &str) -> Result<()> {
+    let host = connection_string.namespace();
+    if emulator_endpoint(connection_string).is_some() && host.contains(".servicebus.") {
         return Err(Error::config(format!(
             "the connection string has `UseDevelopmentEmulator=true`, which turns TLS off, but {host} is not an \
              emulator: remove that key"
         )));
     }
     for (what, named, expected) in
-        [("namespace", Some(named.fully_qualified_namespace), namespace), ("event hub", named.entity_path, event_hub)]
+        [("namespace", Some(host), namespace), ("event hub", connection_string.event_hub(), event_hub)]
     {
         if let Some(named) = named.filter(|named| !named.eq_ignore_ascii_case(expected)) {
             return Err(Error::config(format!(
@@ -121,10 +117,9 @@ fn check_connection_string(secret: &Secret, namespace: &str, event_hub: &str) ->
 }
 
 /// Returns the endpoint of the emulator, if the connection string is for one. The client ignores that key.
-fn emulator_endpoint(secret: &Secret) -> Option<String> {
-    let mut parts = secret.secret().split(';');
-    parts.find(|part| part.trim().eq_ignore_ascii_case("UseDevelopmentEmulator=true"))?;
-    let endpoint = Url::parse(&ConnectionString::try_from(secret).ok()?.endpoint).ok()?;
+fn emulator_endpoint(connection_string: &HubConnectionString) -> Option<String> {
+    connection_string.text().split(';').find(|part| part.trim().eq_ignore_ascii_case("UseDevelopmentEmulator=true"))?;
+    let endpoint = Url::parse(connection_string.endpoint()).ok()?;
     Some(format!("amqp://{}:{}", endpoint.host_str()?, endpoint.port().unwrap_or(AMQP_PORT)))
 }
 
@@ -305,6 +300,8 @@ impl<C: Client> fmt::Debug for Connection<C> {
 
 #[cfg(test)]
 mod tests {
+    use azure_core::credentials::Secret;
+
     use super::*;
 
     const SECRET: &str = "c2VjcmV0";
@@ -318,7 +315,8 @@ mod tests {
             ("sb://localhost:5673", "", None),
         ] {
             let text = format!("Endpoint={endpoint};SharedAccessKeyName=a;SharedAccessKey=b; {key}");
-            assert_eq!(emulator_endpoint(&Secret::new(text)).as_deref(), expected, "{endpoint} {key}");
+            let connection_string = HubConnectionString::parse(&Secret::new(text)).unwrap();
+            assert_eq!(emulator_endpoint(&connection_string).as_deref(), expected, "{endpoint} {key}");
         }
     }
 
@@ -334,7 +332,9 @@ mod tests {
         ] {
             let key = format!("SharedAccessKeyName=n;SharedAccessKey={SECRET}");
             let secret = Secret::new(connection_string.replace("KEY", &key));
-            let rejection = check_connection_string(&secret, "ns.example.net", "orders").err();
+            let rejection = HubConnectionString::parse(&secret)
+                .and_then(|parsed| check_connection_string(&parsed, "ns.example.net", "orders"))
+                .err();
             assert_eq!(rejection.is_some(), named.is_some(), "{connection_string}: {rejection:?}");
             let Some(rejection) = rejection else { continue };
             assert_eq!(rejection.kind(), ErrorKind::Config);
