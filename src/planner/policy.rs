@@ -83,7 +83,7 @@ impl LoadBalancingStrategy {
     }
 
     /// Returns whether this instance may own a partition, the `ordinal`th of the event hub, at all.
-    pub(super) fn may_own(&self, ordinal: usize, partition: &PartitionId) -> bool {
+    pub(crate) fn may_own(&self, ordinal: usize, partition: &PartitionId) -> bool {
         match self {
             Self::Static(assignment) => assignment.covers(ordinal, partition),
             Self::Balanced | Self::Greedy | Self::Weighted { .. } => true,

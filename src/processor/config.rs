@@ -11,7 +11,7 @@ use super::start::invalid::OnInvalidCheckpoint;
 use crate::balancer::{BalancerConfig, LoadBalancingStrategy};
 use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
-use crate::source::{CLOSE_LIMIT, StartPosition};
+use crate::source::{CLOSE_LIMIT, EndPosition, StartPosition};
 use crate::store::{LeaseTimes, StoreConfig};
 use crate::util::{deserialize_or_never, setters};
 
@@ -52,6 +52,10 @@ pub struct ProcessorConfig {
     pub start_position: StartPosition,
     /// See [`with_start_position_of`](Self::with_start_position_of).
     pub start_positions: BTreeMap<PartitionId, StartPosition>,
+    /// See [`with_end_position`](Self::with_end_position).
+    pub end_position: Option<EndPosition>,
+    /// See [`with_end_position_of`](Self::with_end_position_of).
+    pub end_positions: BTreeMap<PartitionId, EndPosition>,
     /// See [`with_on_invalid_checkpoint`](Self::with_on_invalid_checkpoint).
     pub on_invalid_checkpoint: OnInvalidCheckpoint,
     /// See [`with_on_undecodable`](Self::with_on_undecodable).
@@ -98,6 +102,8 @@ impl Default for ProcessorConfig {
             balancer: BalancerConfig::default(),
             start_position: StartPosition::Earliest,
             start_positions: BTreeMap::new(),
+            end_position: None,
+            end_positions: BTreeMap::new(),
             on_invalid_checkpoint: OnInvalidCheckpoint::default(),
             on_undecodable: OnUndecodable::default(),
             on_earlier_start: OnEarlierStart::default(),
@@ -182,6 +188,25 @@ impl ProcessorConfig {
         #[doc(alias = "auto.offset.reset")]
         #[doc(alias = "initial_offset")]
         with_start_position(start_position: StartPosition);
+        /// Sets where the processor ends by itself: for a backfill, a replay, or a test. Default: never.
+        ///
+        /// Events after the end are not processed. When all events up to it are processed, no tracked one is open, and
+        /// the last requested checkpoint is written, the partition stops with
+        /// [`StopReason::EndReached`](super::StopReason::EndReached). A partition that is paused or parked does not end.
+        ///
+        /// [`Processor::run`](super::Processor::run) returns when this instance owns all partitions, and they have ended. It
+        /// keeps them until then. If several instances share the group, each returns when its own partitions have ended
+        /// and all others have had live owners for a lease duration and three load-balancing intervals. The instances
+        /// that still run claim what it releases, and find it at its end if the handler has checkpointed the last event.
+        /// An instance that fails must be started again, as a Kubernetes Job does: it continues, or takes over what
+        /// others have left. When all instances have returned `Ok`, every partition was processed to its end.
+        ///
+        /// The end counts from the checkpoint: to process events again, use a new consumer group, or reset the
+        /// checkpoints first. Events without sequence numbers have no end.
+        #[doc(alias = "endingOffsets")]
+        #[doc(alias = "backfill")]
+        #[doc(alias = "bounded")]
+        with_end_position(end_position: Some(EndPosition));
         /// Sets what to do if a partition cannot be read from its checkpoint. Default
         /// [`OnInvalidCheckpoint::Earliest`].
         with_on_invalid_checkpoint(on_invalid_checkpoint: OnInvalidCheckpoint);
@@ -259,12 +284,29 @@ impl ProcessorConfig {
         self
     }
 
+    /// Sets where one partition ends, instead of [`end_position`](Self::with_end_position). The processor returns only if
+    /// all partitions have an end. An id that the event hub does not have has no effect.
+    #[must_use]
+    pub fn with_end_position_of(mut self, partition_id: PartitionId, end_position: EndPosition) -> Self {
+        self.end_positions.insert(partition_id, end_position);
+        self
+    }
+
     /// Turns [`lag_check_interval`](Self::with_lag_check_interval) off: no lag is known, and a stalled receiver is not
     /// detected.
     #[must_use]
     pub fn without_lag_checks(mut self) -> Self {
         self.lag_check_interval = None;
         self
+    }
+
+    pub(super) fn has_end_position(&self) -> bool {
+        self.end_position.is_some() || !self.end_positions.is_empty()
+    }
+
+    /// Returns where a partition ends.
+    pub(super) fn end_position_of(&self, partition: &PartitionId) -> Option<&EndPosition> {
+        self.end_positions.get(partition).or(self.end_position.as_ref())
     }
 
     /// Returns where a partition starts that has no checkpoint and belonged to the event hub when the group started.
@@ -316,6 +358,11 @@ impl ProcessorConfig {
         self.start_position.check_time("`with_start_position`")?;
         for (partition, start_position) in &self.start_positions {
             start_position.check_time(&format!("`with_start_position_of` for partition {partition}"))?;
+        }
+        if self.has_end_position() && self.lag_check_interval.is_none() {
+            return Err(Error::config(
+                "`with_end_position` needs lag checks, which find the end of a partition: remove `without_lag_checks`",
+            ));
         }
         for (setter, count) in [
             ("with_max_batch_size", self.max_batch_size),

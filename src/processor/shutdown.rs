@@ -49,6 +49,9 @@ pub enum StopReason {
     /// [`ProcessorHandle::restart`](crate::processor::ProcessorHandle::restart) was called: this instance keeps the
     /// partition, and starts it again. Checkpoints are still accepted.
     Restarting,
+    /// All events up to the [end position](crate::processor::ProcessorConfig::with_end_position) were processed, and
+    /// their checkpoint is written, as far as the handler requested it. Checkpoints are still accepted.
+    EndReached,
     /// The handler failed, and [`OnFailure`](crate::processor::OnFailure) determines what follows; or the event source
     /// failed so that reopening the receiver does not help, and the partition restarts from its checkpoint. Checkpoints
     /// are still accepted.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use super::handler::Handler;
@@ -17,17 +17,24 @@ use super::partition::{PartitionTask, TaskEnd};
 use super::shared::SharedResources;
 use super::shutdown::{PhaseReport, ShutdownReport, StopReason, stop_limit};
 use crate::balancer::{BalancerHandle, OnLeaseExpiry, PartitionOwner, ProcessingEnd, Snapshot};
+use crate::clock::wait_until;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
 use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::telemetry::{self, PartitionMetrics};
 use crate::util::panic_message;
 
+/// How many load-balancing intervals longer than a lease an instance at its end waits for partitions of others. The lease
+/// of an instance that has crashed expires meanwhile, and a new instance requests its first partitions.
+const SETTLED_INTERVALS: u32 = 3;
+
 /// A partition's task, from its start until the balancer no longer owns the partition in the task's epoch.
 #[derive(Debug)]
 struct Entry {
     control: Arc<Control>,
     ended: bool,
+    /// It has ended because all events up to the end position are processed.
+    at_end: bool,
 }
 
 /// How a partition's task ended. An error is a panic, which is a bug.
@@ -42,14 +49,25 @@ pub(super) struct Supervisor<S, H> {
     entries: BTreeMap<PartitionId, Entry>,
     /// The partitions that stop at shutdown are kept for the restart of this owner.
     keep: bool,
+    /// Since when this instance has nothing to do until the end positions.
+    idle_since: Option<Instant>,
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     pub(super) fn new(shared: Arc<SharedResources<S, H>>, balancer: BalancerHandle, registry: Registry) -> Self {
-        Self { shared, balancer, registry, tasks: JoinSet::new(), entries: BTreeMap::new(), keep: false }
+        Self {
+            shared,
+            balancer,
+            registry,
+            tasks: JoinSet::new(),
+            entries: BTreeMap::new(),
+            keep: false,
+            idle_since: None,
+        }
     }
 
-    /// Follows the balancer until a shutdown is requested, the balancer ends, or a partition fails permanently.
+    /// Follows the balancer until a shutdown is requested, all end positions are reached, the balancer ends, or a
+    /// partition fails permanently.
     pub(super) async fn run(
         &mut self,
         balancing: &mut JoinSet<Result<()>>,
@@ -63,6 +81,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             tokio::select! {
                 biased;
                 () = &mut shutdown => return Ok(()),
+                () = wait_until(self.find_end_of_work(&snapshot)) => return Ok(()),
                 Some(ended) = balancing.join_next() => return match ended {
                     Ok(outcome) => outcome.map_err(Arc::new),
                     Err(panic) => {
@@ -76,12 +95,34 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         }
     }
 
+    /// Returns when the processor ends by itself, if it has nothing more to do until the end positions. Another instance
+    /// may hand partitions over or have crashed, so it waits unless this instance owns all of them.
+    fn find_end_of_work(&mut self, snapshot: &Snapshot) -> Option<Instant> {
+        let SharedResources { config, store, .. } = &*self.shared;
+        let is_at_end = config.has_end_position()
+            && snapshot.cycles > 0
+            && !snapshot.partitions.is_empty()
+            && self.entries.values().all(|entry| entry.at_end)
+            && snapshot.releasing.is_empty()
+            && snapshot.requested_handoffs.is_empty()
+            && !snapshot.has_claimable(&config.balancer);
+        if !is_at_end {
+            self.idle_since = None;
+            return None;
+        }
+        let since = *self.idle_since.get_or_insert_with(Instant::now);
+        if snapshot.owned.len() == snapshot.partitions.len() {
+            return Some(since);
+        }
+        Some(since + store.lease_durations().own + SETTLED_INTERVALS * config.balancer.load_balancing_interval)
+    }
+
     fn reconcile_tasks(&mut self, snapshot: &Snapshot) {
         // The loop has failed, which ends the processor with another reason than the loss of all partitions.
         if snapshot.cycles == 0 {
             return;
         }
-        self.entries.retain(|partition, Entry { control, ended }| {
+        self.entries.retain(|partition, Entry { control, ended, .. }| {
             let held = snapshot.owned.get(partition) == Some(&control.epoch);
             if !held {
                 control.request_stop(loss_reason(snapshot, partition, self.shared.config.balancer.on_lease_expiry));
@@ -114,7 +155,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         ));
         self.registry.insert(Arc::clone(&control));
         self.balancer.report_started(partition.clone(), epoch);
-        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false });
+        self.entries.insert(partition, Entry { control: Arc::clone(&control), ended: false, at_end: false });
         let task = PartitionTask { shared: Arc::clone(&self.shared), control: Arc::clone(&control) };
         let running = async move { (control, AssertUnwindSafe(task.run()).catch_unwind().await) };
         self.tasks.spawn(running.instrument(span));
@@ -125,6 +166,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.registry.remove(control);
         if let Some(entry) = self.entries.get_mut(&control.partition) {
             entry.ended = true;
+            entry.at_end = matches!(outcome, Ok(TaskEnd::Stopped(StopReason::EndReached)));
         }
         let unsettled = |cooldown| ProcessingEnd::Stopped { settled: false, cooldown };
         let mut result = Ok(());
@@ -163,6 +205,10 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         self.keep = keep;
         for entry in self.entries.values() {
             entry.control.request_stop(reason.clone());
+            if entry.at_end && !keep {
+                let end = ProcessingEnd::Stopped { settled: true, cooldown: Duration::ZERO };
+                self.balancer.report_ended(entry.control.partition.clone(), entry.control.epoch, end);
+            }
         }
         let mut report = ShutdownReport::default();
         let mut drain = PhaseReport::default();

@@ -10,6 +10,7 @@ mod clocks;
 mod dead_letters;
 mod delivery;
 mod each_event;
+mod end_positions;
 mod failures;
 mod handoffs;
 mod idle;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::reading_end::ReadingEnd;
 use super::stall_detector::{OLDEST_REPORT, StallDetector};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::CheckpointRecord;
@@ -21,14 +22,30 @@ pub(super) struct Continuity {
     pub(super) stall_detector: StallDetector,
     /// The recorded position, if reading began before it was compared with the partition.
     pub(super) unvalidated: Unvalidated,
+    pub(super) end: ReadingEnd,
 }
 
 impl Continuity {
     /// Creates the state of a start at this position. A link counts as stalled by two lag checks in a row.
-    pub(super) fn new(from: StartPosition, unvalidated: Unvalidated, lag_check_interval: Option<Duration>) -> Self {
+    pub(super) fn new(
+        from: StartPosition,
+        unvalidated: Unvalidated,
+        end: ReadingEnd,
+        lag_check_interval: Option<Duration>,
+    ) -> Self {
         // Jitter brings a lag check forward by up to a quarter of the interval.
         let stall_timeout = lag_check_interval.map_or(Duration::MAX, |interval| interval / 4 * 3);
-        Self { delivered: DeliveryProgress::new(from), stall_detector: StallDetector::new(stall_timeout), unvalidated }
+        Self {
+            delivered: DeliveryProgress::new(from),
+            stall_detector: StallDetector::new(stall_timeout),
+            unvalidated,
+            end,
+        }
+    }
+
+    /// Returns whether all events up to the end position are delivered.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.end.is_reached(self.delivered.last_delivered())
     }
 
     /// Records that a link was opened at [`next_position`](DeliveryProgress::next_position).
@@ -64,6 +81,7 @@ impl Continuity {
     pub(super) fn admit<E: Positioned>(&mut self, batch: &mut Vec<E>) -> usize {
         // Old events that arrive through a link whose numbers increase show that the link works: they come to an end.
         self.stall_detector.record_received(batch.last().and_then(E::sequence_number));
+        self.end.cut(batch);
         let removed = self.delivered.keep_new(batch);
         if !batch.is_empty() {
             // Events arrive after the checkpoint, so it is valid.
@@ -119,11 +137,7 @@ impl Gap {
 
 impl DeliveryProgress {
     pub(crate) fn new(from: StartPosition) -> Self {
-        let last = match &from {
-            StartPosition::AfterSequenceNumber(seen) => Some(*seen),
-            _ => None,
-        };
-        Self { from, last, opened: false, rejected: None, last_received: None, restarted: None }
+        Self { last: from.number_before(), from, opened: false, rejected: None, last_received: None, restarted: None }
     }
 
     /// Records that a link was opened at [`next_position`](Self::next_position).

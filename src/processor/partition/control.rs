@@ -2,9 +2,10 @@
 //! handles share them.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use time::OffsetDateTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Span;
@@ -33,6 +34,8 @@ pub(crate) struct Control {
     /// When this instance won the partition.
     pub(crate) won_at: Instant,
     orders: watch::Sender<Orders>,
+    /// When the event hub was created, and the last event to process there. Set once, so that a restart has the same end.
+    pub(super) end: OnceLock<(Option<OffsetDateTime>, i64)>,
     /// The last properties that the event hub reported for the partition.
     pub(super) properties: watch::Sender<Option<PartitionProperties>>,
 }
@@ -55,6 +58,7 @@ impl Control {
             span,
             won_at: Instant::now(),
             orders: watch::Sender::default(),
+            end: OnceLock::new(),
             properties: watch::Sender::default(),
         }
     }

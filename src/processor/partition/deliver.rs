@@ -1,8 +1,10 @@
 //! Passes the new events of a link to the handler, batch by batch.
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
-use tokio::task::consume_budget;
+use time::OffsetDateTime;
+use tokio::task::{JoinSet, consume_budget};
 use tokio::time::sleep;
 use tracing::Span;
 
@@ -16,9 +18,11 @@ use super::takeover::RECHECK_WAITS;
 use super::task::{PartitionSession, PartitionTask};
 use crate::error::{Error, ErrorKind, Result};
 use crate::processor::checkpoints::requests::CheckpointRequester;
+use crate::processor::checkpoints::writer::WritingEnd;
 use crate::processor::config::ProcessorConfig;
 use crate::processor::handler::Handler;
 use crate::processor::monitoring::progress::PartitionPhase;
+use crate::processor::shutdown::StopReason;
 use crate::source::batch::BatchLimits;
 use crate::source::properties::{PartitionProperties, Undelivered};
 use crate::source::receiver::EventReceiver;
@@ -42,6 +46,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Ok(batch) => batch,
                 Err(outcome) => break outcome,
             };
+            if batch.is_empty() && session.continuity.is_at_end() {
+                break self.finish_at_end(session).await;
+            }
             let has_events = !batch.is_empty();
             match self.deliver_batch(batch, &mut link.receiver, session, backoff).await {
                 // A source and a handler that are always ready must not keep other tasks from running.
@@ -75,8 +82,33 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         outcome
     }
 
+    /// Waits at the end position until the events in flight are finished, and the last requested checkpoint is durable.
+    async fn finish_at_end(&self, session: &mut PartitionSession<S::Event>) -> StepOutcome {
+        let PartitionSession { checkpoints, writing, .. } = session;
+        tokio::select! {
+            biased;
+            reason = self.wait_for_stop_or_fence(writing) => return StepOutcome::Stop(reason),
+            error = checkpoints.wait_for_failure() => return self.start_failed(error, checkpoints, writing).await,
+            () = checkpoints.wait_for_tokens(|tokens| tokens.count_unfinished() == 0) => {}
+        }
+        if checkpoints.is_held_back() {
+            let what = "a tracked event before the end position was dropped unfinished";
+            return StepOutcome::HandlerFailed(Arc::new(Error::new(ErrorKind::Handler, what)));
+        }
+        while checkpoints.is_behind() {
+            tokio::select! {
+                biased;
+                reason = self.wait_for_stop_or_fence(writing) => return StepOutcome::Stop(reason),
+                flushed = checkpoints.flush() => if flushed.is_err() {
+                    sleep(self.shared.store.request_timeout()).await;
+                }
+            }
+        }
+        StepOutcome::Stop(StopReason::EndReached)
+    }
+
     /// Waits for new events, unless the link or the partition ends before. The batch is empty if no events have come
-    /// for the idle interval.
+    /// for the idle interval, or at the end position.
     async fn next_batch(
         &self,
         receiver: &mut EventReceiver<S::Event>,
@@ -86,16 +118,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let gathered = tokio::select! {
             biased;
             reason = self.wait_for_stop_or_fence(writing) => return Err(StepOutcome::Stop(reason)),
-            error = checkpoints.wait_for_failure() => {
-                // The writing task ends right after it was fenced. Then the partition is lost, with any error.
-                return Err(if checkpoints.is_fenced() {
-                    StepOutcome::Stop(self.wait_for_stop_or_fence(writing).await)
-                } else {
-                    StepOutcome::HandlerFailed(error)
-                });
-            }
+            error = checkpoints.wait_for_failure() => return Err(self.start_failed(error, checkpoints, writing).await),
             error = self.shared.hub_creation.wait_for_recreation(*hub_created_at) => return Err(error.into()),
-            gathered = self.gather_new_events(receiver, checkpoints, continuity, idle_clock) => gathered,
+            gathered = self.gather_new_events(receiver, checkpoints, continuity, idle_clock, *hub_created_at) => gathered,
         };
         match gathered {
             Ok(Some(batch)) => Ok(batch),
@@ -105,17 +130,37 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         }
     }
 
+    /// Handles a failure of a token, or of the application's own task. The writing task ends right after it was fenced.
+    /// Then the partition is lost, with any error.
+    async fn start_failed(
+        &self,
+        error: Arc<Error>,
+        checkpoints: &CheckpointRequester,
+        writing: &mut JoinSet<WritingEnd>,
+    ) -> StepOutcome {
+        if checkpoints.is_fenced() {
+            StepOutcome::Stop(self.wait_for_stop_or_fence(writing).await)
+        } else {
+            StepOutcome::HandlerFailed(error)
+        }
+    }
+
     /// Waits for new events, while it checks that the link delivers all events. Returns `None` if the link has not
-    /// failed, but must be opened again; an empty batch if no events have come for the idle interval.
+    /// failed, but must be opened again; an empty batch if no events have come for the idle interval, or at the end
+    /// position.
     async fn gather_new_events(
         &self,
         receiver: &mut EventReceiver<S::Event>,
         checkpoints: &CheckpointRequester,
         continuity: &mut Continuity,
         idle_clock: &mut IdleClock,
+        hub_created_at: Option<OffsetDateTime>,
     ) -> Result<Option<Vec<S::Event>>> {
         loop {
             continuity.check_restart()?;
+            if continuity.is_at_end() {
+                return Ok(Some(Vec::new()));
+            }
             if self.read_ahead_until_open(receiver, checkpoints, idle_clock).await.is_break() {
                 return Ok(Some(Vec::new()));
             }
@@ -144,8 +189,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                     }
                 }
                 Ok(()) = lag_checks.changed() => {
-                    let properties = lag_checks.borrow().clone();
-                    match properties.map_or(Ok(false), |properties| self.check_delivery(continuity, &properties)) {
+                    let Some(properties) = lag_checks.borrow().clone() else { continue };
+                    self.learn_end(&mut continuity.end, &properties, hub_created_at);
+                    match self.check_delivery(continuity, &properties) {
                         Ok(true) => return Ok(None),
                         Ok(false) => {}
                         Err(error) => receiver.fail_after_gathered(error),
@@ -179,11 +225,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     /// Checks by the properties of the partition whether the link delivers all events. Returns whether to open another
     /// link, to see whether it delivers what two links did not.
     fn check_delivery(&self, continuity: &mut Continuity, properties: &PartitionProperties) -> Result<bool> {
-        let Continuity { stall_detector, unvalidated, .. } = continuity;
+        let Continuity { stall_detector, unvalidated, end, .. } = continuity;
         unvalidated.compare_with_hub(properties)?;
         let state = stall_detector.check_link(self.control.won_at.elapsed(), properties);
         self.control.progress.set_link_stalled(!matches!(state, LinkState::Healthy | LinkState::Probe));
         let undelivered = stall_detector.find_undelivered();
+        end.undelivered = undelivered;
         if self.control.progress.set_undelivered(undelivered)
             && let Some(Undelivered { after, up_to }) = undelivered
         {

@@ -11,6 +11,7 @@ pub(in crate::processor) mod handler_failures;
 mod machine;
 pub(crate) mod orders;
 mod pauses;
+mod reading_end;
 pub(in crate::processor) mod restart_backoff;
 pub(in crate::processor) mod stall_detector;
 mod takeover;

@@ -7,13 +7,16 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 
 use super::continuity::{Unvalidated, needs_no_correction};
+use super::control::Control;
 use super::machine::StepOutcome;
+use super::reading_end::ReadingEnd;
 use super::task::{PartitionSession, PartitionTask, SessionStart};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, OwnerId, Position};
 use crate::processor::handler::Handler;
 use crate::processor::policies::OnEarlierStart;
 use crate::processor::shared::{SharedResources, recreation_error};
+use crate::processor::shutdown::StopReason;
 use crate::processor::start::discovery::{read_hub, record_new_starts_before};
 use crate::processor::start::invalid::{
     InvalidCheckpoint, InvalidReason, ResumeFailure, choose_start, confirm_reason, find_correction, invalid_reason,
@@ -21,7 +24,7 @@ use crate::processor::start::invalid::{
 };
 use crate::source::positions::{is_rejection, resolve_start};
 use crate::source::properties::PartitionProperties;
-use crate::source::{EventSource, StartPosition, guard_request, is_of_former_hub};
+use crate::source::{EndPosition, EventSource, StartPosition, guard_request, is_of_former_hub};
 use crate::store::{AdoptOutcome, Adoption};
 use crate::telemetry;
 
@@ -86,9 +89,42 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             outcome = self.take_over(facts) => outcome,
         };
         match outcome {
-            Ok(start) => Ok(self.new_session(start, facts.hub_created_at)),
+            Ok(start) => {
+                let end = self.find_end(facts.hub_created_at);
+                if end.is_reached(start.from.number_before()) {
+                    self.control.progress.record_adopted(start.adoption.record().sequence_number);
+                    return Err(StepOutcome::Stop(StopReason::EndReached));
+                }
+                Ok(self.new_session(start, end, facts.hub_created_at))
+            }
             Err(TakeoverFailure::Lost { by }) => Err(StepOutcome::Stop(self.read_loss_reason(by).await)),
             Err(TakeoverFailure::Failed(outcome)) => Err(outcome),
+        }
+    }
+
+    /// Returns where the partition ends. A restart ends where the first start of this ownership does.
+    fn find_end(&self, hub_created_at: Option<OffsetDateTime>) -> ReadingEnd {
+        let Control { partition, properties, end: known, .. } = &*self.control;
+        let mut end = match known.get() {
+            Some((of, number)) if *of == hub_created_at => ReadingEnd::new(Some(EndPosition::SequenceNumber(*number))),
+            _ => ReadingEnd::new(self.shared.config.end_position_of(partition).cloned()),
+        };
+        if let Some(properties) = &*properties.borrow() {
+            self.learn_end(&mut end, properties, hub_created_at);
+        }
+        end
+    }
+
+    /// Learns from a report of the event hub where the partition ends.
+    pub(super) fn learn_end(
+        &self,
+        end: &mut ReadingEnd,
+        properties: &PartitionProperties,
+        hub_created_at: Option<OffsetDateTime>,
+    ) {
+        end.learn_from(properties, self.shared.store.server_time());
+        if let Some(number) = end.last {
+            self.control.end.get_or_init(|| (hub_created_at, number));
         }
     }
 

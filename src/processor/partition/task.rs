@@ -13,6 +13,7 @@ use super::control::Control;
 use super::handler_call::IdleClock;
 use super::machine::StepOutcome;
 use super::orders::SessionEnd;
+use super::reading_end::ReadingEnd;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{OwnerId, Relation};
 use crate::processor::checkpoints::pending::Start;
@@ -60,7 +61,7 @@ impl<E> PartitionSession<E> {
     /// Returns why reading cannot continue after the last delivered event. `None` if that event was one of a former
     /// event hub, or if the start itself was invalid, which the next one determines.
     pub(super) fn resume_failure(&self, hub: &HubCreation) -> Option<ResumeFailure> {
-        let Continuity { delivered, stall_detector, unvalidated } = &self.continuity;
+        let Continuity { delivered, stall_detector, unvalidated, .. } = &self.continuity;
         if hub.was_recreated_since(self.hub_created_at) || unvalidated.is_refuted() {
             return None;
         }
@@ -92,6 +93,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     pub(super) fn new_session(
         &self,
         SessionStart { adoption, from, elsewhere, unvalidated }: SessionStart,
+        end: ReadingEnd,
         hub_created_at: Option<OffsetDateTime>,
     ) -> PartitionSession<S::Event> {
         let SharedResources { store, config, group, dead_letters, spans, .. } = &*self.shared;
@@ -130,7 +132,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             over,
             checkpoints,
             writing,
-            continuity: Continuity::new(from, unvalidated, config.lag_check_interval),
+            continuity: Continuity::new(from, unvalidated, end, config.lag_check_interval),
             idle_clock: IdleClock::new(config.idle_interval),
             link: None,
             displaced: false,
