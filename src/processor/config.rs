@@ -304,11 +304,6 @@ impl ProcessorConfig {
         self.end_position.is_some() || !self.end_positions.is_empty()
     }
 
-    /// Returns where a partition ends.
-    pub(super) fn end_position_of(&self, partition: &PartitionId) -> Option<&EndPosition> {
-        self.end_positions.get(partition).or(self.end_position.as_ref())
-    }
-
     /// Returns where a partition starts that has no checkpoint and belonged to the event hub when the group started.
     pub(super) fn start_position_of(&self, partition: &PartitionId) -> &StartPosition {
         self.start_positions.get(partition).unwrap_or(&self.start_position)

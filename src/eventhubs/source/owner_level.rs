@@ -10,6 +10,8 @@ use crate::source::NO_EPOCH;
 /// level, or without one, is rejected. A level has no effect once its receiver is detached. If a connection is lost
 /// without a close, the service detects that [after about ten minutes][mixed].
 ///
+/// Version 0.15 of the official client attaches all links without a level, whatever is configured here.
+///
 /// To check whether a consumer group exists, and to determine where a partition starts that this instance may not own,
 /// a source opens links without a level, which displace no other receiver.
 ///

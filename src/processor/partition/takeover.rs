@@ -104,10 +104,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
 
     /// Returns where the partition ends. A restart ends where the first start of this ownership does.
     fn find_end(&self, hub_created_at: Option<OffsetDateTime>) -> ReadingEnd {
+        let SharedResources { config, .. } = &*self.shared;
         let Control { partition, properties, end: known, .. } = &*self.control;
         let mut end = match known.get() {
             Some((of, number)) if *of == hub_created_at => ReadingEnd::new(Some(EndPosition::SequenceNumber(*number))),
-            _ => ReadingEnd::new(self.shared.config.end_position_of(partition).cloned()),
+            _ => ReadingEnd::new(config.end_positions.get(partition).or(config.end_position.as_ref()).cloned()),
         };
         if let Some(properties) = &*properties.borrow() {
             self.learn_end(&mut end, properties, hub_created_at);
