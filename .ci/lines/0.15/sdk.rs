@@ -35,7 +35,9 @@ impl HubConnectionString {
     pub(super) fn parse(secret: &Secret) -> Result<Self> {
         let value_of = |name: &str| {
             let mut parts = secret.secret().split(';').filter_map(|part| part.trim().split_once('='));
-            parts.find_map(|(key, value)| (key.eq_ignore_ascii_case(name) && !value.is_empty()).then(|| value.to_owned()))
+            parts.find_map(|(key, value)| {
+                (key.eq_ignore_ascii_case(name) && !value.is_empty()).then(|| value.to_owned())
+            })
         };
         let required = |name: &str| {
             value_of(name).ok_or_else(|| {

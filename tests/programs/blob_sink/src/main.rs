@@ -20,15 +20,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let archive = Arc::new(BlobContainerClient::new(url, Some(credential.clone()), None)?);
 
     let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-    let container =
-        AzureContainer::from_credential(format!("https://{account}.blob.core.windows.net/checkpoints"), credential.clone())?;
+    let container = AzureContainer::from_credential(
+        format!("https://{account}.blob.core.windows.net/checkpoints"),
+        credential.clone(),
+    )?;
     let store = GroupStore::connect(container, group.clone(), OwnerId::random()?).await?;
     let source = EventHubSource::from_credential(&group, credential).connect().await?;
     let handler = handler_fn(move |events: Vec<ReceivedEventData>, partition: PartitionContext| {
         let archive = archive.clone();
         async move {
             let Some(last) = events.last() else { return Ok(()) };
-            let bodies: Vec<u8> = events.iter().flat_map(|event| event.event_data().body().unwrap_or_default().to_vec()).collect();
+            let bodies: Vec<u8> =
+                events.iter().flat_map(|event| event.event_data().body().unwrap_or_default().to_vec()).collect();
             let name = format!("{}/{}", partition.partition_id(), last.sequence_number().unwrap_or_default());
             archive.blob_client(&name).upload(RequestContent::from(bodies), None).await?;
             partition.checkpoint(last);
