@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use azure_identity::DeveloperToolsCredential;
 use azure_messaging_eventhubs::builders::ConsumerClientBuilder;
-use azure_messaging_eventhubs::{ConnectionString, ProducerClient, RetryOptions};
+use azure_messaging_eventhubs::{ProducerClient, RetryOptions};
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
 use eventhubs_emulator::EventHubEmulator;
@@ -66,15 +66,12 @@ impl Hub {
         endpoint: Option<String>,
         embedded: Option<EventHubEmulator>,
     ) -> Result<Self, Failure> {
-        let parsed: ConnectionString = connection_string
-            .parse()
-            .map_err(|error| format!("the connection string of the event hub is invalid: {error}"))?;
-        let event_hub = args
-            .event_hub
-            .clone()
-            .or(parsed.entity_path)
-            .ok_or("the connection string of the event hub has no EntityPath; set --event-hub")?;
-        let group = ConsumerGroup::new(parsed.fully_qualified_namespace, event_hub, &args.consumer_group)?;
+        let entity_path = args.event_hub.iter().map(|name| format!(";EntityPath={name}")).collect::<String>();
+        let group = ConsumerGroup::from_connection_string(
+            &format!("{connection_string}{entity_path}"),
+            args.consumer_group.as_str(),
+        )
+        .map_err(|error| format!("the connection string of the event hub is invalid, or needs --event-hub: {error}"))?;
         Ok(Self { group, access: Access::ConnectionString(connection_string), endpoint, _embedded: embedded })
     }
 

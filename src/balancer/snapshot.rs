@@ -8,10 +8,9 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::sync::watch;
 
-use super::config::BalancerConfig;
 use super::liveness::Stalled;
 use crate::model::{LeaseScope, OwnerId, PartitionId};
-use crate::planner::{PartitionOwner, PartitionView, ReleaseReason};
+use crate::planner::{LoadBalancingStrategy, PartitionOwner, PartitionView, ReleaseReason};
 
 /// What one instance knows about the group after a load-balancing cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -86,13 +85,12 @@ impl Snapshot {
         counts
     }
 
-    /// Returns whether a partition has no live owner that this instance may claim.
-    pub(crate) fn has_claimable(&self, config: &BalancerConfig) -> bool {
-        config.max_partitions.is_none_or(|most| self.owned.len() < most)
-            && self.partitions.iter().enumerate().any(|(ordinal, view)| {
-                !matches!(view.owner, PartitionOwner::This | PartitionOwner::Other(_))
-                    && config.load_balancing_strategy.may_own(ordinal, &view.partition)
-            })
+    /// Returns whether a partition has no live owner that an instance with this strategy may own.
+    pub(crate) fn has_unowned(&self, strategy: &LoadBalancingStrategy) -> bool {
+        self.partitions.iter().enumerate().any(|(ordinal, view)| {
+            !matches!(view.owner, PartitionOwner::This | PartitionOwner::Other(_))
+                && strategy.may_own(ordinal, &view.partition)
+        })
     }
 
     /// Returns whether this instance is the one that reports about partitions without an owner: its id is the least one

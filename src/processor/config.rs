@@ -192,14 +192,18 @@ impl ProcessorConfig {
         ///
         /// Events after the end are not processed. When all events up to it are processed, no tracked one is open, and
         /// the last requested checkpoint is written, the partition stops with
-        /// [`StopReason::EndReached`](super::StopReason::EndReached). A partition that is paused or parked does not end.
+        /// [`StopReason::EndReached`](super::StopReason::EndReached). A partition that an operator has paused, or that
+        /// is parked, does not end.
         ///
-        /// [`Processor::run`](super::Processor::run) returns when this instance owns all partitions, and they have ended. It
-        /// keeps them until then. If several instances share the group, each returns when its own partitions have ended
-        /// and all others have had live owners for a lease duration and three load-balancing intervals. The instances
-        /// that still run claim what it releases, and find it at its end if the handler has checkpointed the last event.
-        /// An instance that fails must be started again, as a Kubernetes Job does: it continues, or takes over what
-        /// others have left. When all instances have returned `Ok`, every partition was processed to its end.
+        /// [`Processor::run`](super::Processor::run) returns when this instance owns all partitions, and they have
+        /// ended. It keeps them until then. If several instances share the group, each returns when its own partitions
+        /// have ended and all others have had live owners for a lease duration and three load-balancing intervals. The
+        /// instances that still run claim what it releases, and find it at its end if the handler has checkpointed the
+        /// last event. An instance that fails must be started again, as a Kubernetes Job does: it continues, or takes
+        /// over what others have left. When all instances have returned `Ok`, every partition was processed to its end,
+        /// except for those that [`Static`](crate::balancer::LoadBalancingStrategy::Static) assigns to no instance. A
+        /// partition that stays unowned because of
+        /// [`max_partitions`](crate::balancer::BalancerConfig::with_max_partitions) lets all of them wait.
         ///
         /// The end counts from the checkpoint: to process events again, use a new consumer group, or reset the
         /// checkpoints first. Events without sequence numbers have no end.
@@ -284,8 +288,8 @@ impl ProcessorConfig {
         self
     }
 
-    /// Sets where one partition ends, instead of [`end_position`](Self::with_end_position). The processor returns only if
-    /// all partitions have an end. An id that the event hub does not have has no effect.
+    /// Sets where one partition ends, instead of [`end_position`](Self::with_end_position). An instance that owns a
+    /// partition without an end does not return. An id that the event hub does not have has no effect.
     #[must_use]
     pub fn with_end_position_of(mut self, partition_id: PartitionId, end_position: EndPosition) -> Self {
         self.end_positions.insert(partition_id, end_position);
@@ -314,8 +318,8 @@ impl ProcessorConfig {
         self.start_positions.get(partition).unwrap_or(&StartPosition::Earliest)
     }
 
-    /// Checks the settings of the processor and of its store without sending a request: for example when a configuration
-    /// file is read, or in a test of that file. [`connect`](crate::store::GroupStoreBuilder::connect) and
+    /// Checks the settings of the processor and of its store without sending a request: for example when a
+    /// configuration file is read, or in a test of that file. [`connect`](crate::store::GroupStoreBuilder::connect) and
     /// [`ProcessorBuilder::build`](super::ProcessorBuilder::build) make the same checks.
     ///
     /// ```

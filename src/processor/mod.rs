@@ -164,7 +164,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
 
     /// Processes until `shutdown` completes or [`ProcessorHandle::shutdown`] is called, and then shuts down cleanly:
     /// handlers finish, last checkpoints are written, partitions are released and the source is closed. Each phase has
-    /// a time limit. A second request through the handle, at least a second later, ends the processor at once.
+    /// a time limit. A second request through the handle, at least a second later, ends the processor at once. With an
+    /// [end position](ProcessorConfig::with_end_position), the processor also shuts down when that is reached.
     ///
     /// Dropping the future is a crash: nothing is written or released, and other instances claim the partitions when
     /// their leases expire. The handle then shows that this instance is not ready and owns nothing.
@@ -322,8 +323,8 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     }
 }
 
-/// Processes the partitions that the balancer wins, until a shutdown is requested or an error ends the processor. Then
-/// shuts down.
+/// Processes the partitions that the balancer wins, until a shutdown is requested, the end positions are reached, or an
+/// error ends the processor. Then shuts down.
 async fn process_partitions<S: EventSource, H: Handler<S::Event>>(
     shared: Arc<SharedResources<S, H>>,
     balancer: Balancer,

@@ -102,8 +102,8 @@ impl<E> Stream for PartitionStreams<E> {
 /// its own task.
 ///
 /// Taking the next batch reports that the application is finished with the previous one, but does not checkpoint it:
-/// use the [`context`](Self::context) for that. The stream ends when the partition is lost or released, or when the
-/// processor shuts down. Drop it soon after its end: checkpoints requested until then are still written, within the
+/// use the [`context`](Self::context) for that. The stream ends when the partition is lost or released, when its
+/// end position is reached, or when the processor shuts down. Drop it soon after its end: checkpoints requested until then are still written, within the
 /// drain timeout.
 ///
 /// A stream that is dropped before its end counts as a handler that fails with the current batch, or else the next one,

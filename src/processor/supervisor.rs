@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout};
 use tracing::Instrument;
 
 use super::handler::Handler;
+use super::monitoring::progress::End;
 use super::partition::control::{Control, Registry};
 use super::partition::handler_call::CallLimit;
 use super::partition::{PartitionTask, TaskEnd};
@@ -105,7 +106,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             && self.entries.values().all(|entry| entry.at_end)
             && snapshot.releasing.is_empty()
             && snapshot.requested_handoffs.is_empty()
-            && !snapshot.has_claimable(&config.balancer);
+            && !snapshot.has_unowned(&config.balancer.load_balancing_strategy);
         if !is_at_end {
             self.idle_since = None;
             return None;
@@ -164,9 +165,13 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     /// Reports to the balancer how the processing of the partition ended. An error ends the processor.
     fn handle_task_end(&mut self, control: &Arc<Control>, outcome: Outcome) -> Result<(), Arc<Error>> {
         self.registry.remove(control);
+        // What `stopped` did not finish, or could not checkpoint, is processed again.
+        let End { aborted, uncheckpointed, .. } = control.progress.last_end();
+        let has_reached_end =
+            matches!(outcome, Ok(TaskEnd::Stopped(StopReason::EndReached))) && !aborted && !uncheckpointed;
         if let Some(entry) = self.entries.get_mut(&control.partition) {
             entry.ended = true;
-            entry.at_end = matches!(outcome, Ok(TaskEnd::Stopped(StopReason::EndReached)));
+            entry.at_end = has_reached_end;
         }
         let unsettled = |cooldown| ProcessingEnd::Stopped { settled: false, cooldown };
         let mut result = Ok(());
@@ -178,6 +183,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
                 settled: control.progress.last_end().is_settled(),
                 cooldown: control.release_cooldown(),
             },
+            Ok(TaskEnd::Stopped(StopReason::EndReached)) if !has_reached_end => unsettled(Duration::ZERO),
             Ok(TaskEnd::Stopped(_)) => return Ok(()),
             // The failed batch may have been processed in part.
             Ok(TaskEnd::Release { cooldown }) => unsettled(cooldown),

@@ -74,14 +74,6 @@ pub enum StartPosition {
 }
 
 impl StartPosition {
-    /// Returns the number of the last event before the start, if it is known.
-    pub(crate) fn number_before(&self) -> Option<i64> {
-        match self {
-            Self::AfterSequenceNumber(number) => Some(*number),
-            _ => None,
-        }
-    }
-
     /// Rejects times before 1970: no event hub holds events from before, and the official client panics at such a time.
     pub(crate) fn check_time(&self, setter: &str) -> Result<()> {
         match self {
@@ -95,6 +87,9 @@ impl StartPosition {
 
 /// The last event of a partition that a processor with an end processes: see
 /// [`ProcessorConfig::with_end_position`](crate::processor::ProcessorConfig::with_end_position).
+///
+/// Events that have expired, and events that the event hub reports and no link delivers for ten minutes, are not
+/// awaited.
 #[doc(alias = "endingOffsets")]
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -102,10 +97,11 @@ impl StartPosition {
 pub enum EndPosition {
     /// The last event that the event hub has when this instance starts to process the partition.
     Latest,
-    /// The event with this sequence number, or the last one before it if the partition does not have it. An event that
-    /// does not exist yet is awaited.
+    /// The event with this sequence number, or the last one before it if the partition does not have it anymore. An
+    /// event that does not exist yet is awaited.
     SequenceNumber(i64),
-    /// The last event enqueued at this time or before. If the time has not come, the processor waits for it.
+    /// The last event before the first one that was enqueued after this time. If the time has not come, the processor
+    /// waits for it, and then a minute longer, because clocks differ.
     EnqueuedUntil(#[serde(with = "time::serde::rfc3339")] OffsetDateTime),
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use eventhubs_checkpoint::processor::{
 };
 use eventhubs_checkpoint::source::EndPosition;
 use eventhubs_checkpoint::store::StoreConfig;
+use eventhubs_checkpoint::testing::EmptiedReport;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::{Instant, sleep};
@@ -300,8 +302,99 @@ async fn an_end_that_is_never_delivered_is_no_obstacle() {
         world.hub.remove_event(0, number);
         world.log.contiguity.lacks(number);
     }
-    world.start("a").await.ended().await.unwrap();
+    let a = world.start("a").await;
+    sleep(400 * SECOND).await;
+    assert!(!a.running.is_finished(), "the links may have stalled");
+    a.ended().await.unwrap();
     assert_eq!(times(&world, 0, 0..10), [1, 1, 1, 1, 1, 1, 1, 0, 0, 0]);
+}
+
+/// A partition whose events have all expired, before the first start.
+#[tokio::test(start_paused = true)]
+async fn expired_events_are_not_awaited() {
+    for report in [EmptiedReport::BeginIsLast, EmptiedReport::BeginAfterLast] {
+        for end in [EndPosition::Latest, EndPosition::SequenceNumber(9)] {
+            let world = ending(2, end);
+            world.hub.report_emptied(report);
+            publish(&world, 2, 0..10);
+            world.hub.expire_before(0, i64::MAX);
+            world.start("a").await.ended().await.unwrap();
+            assert_eq!(times(&world, 1, 0..10), [1; 10]);
+        }
+    }
+}
+
+/// The events that arrive again are in one batch with those after the end.
+#[tokio::test(start_paused = true)]
+async fn a_link_that_restarts_loses_no_event_before_the_end() {
+    let mut world = ending(1, EndPosition::SequenceNumber(99));
+    world.config = world.config.with_max_batch_size(1000).with_prefetch(1000);
+    publish(&world, 1, 0..60);
+    let a = world.start("a").await;
+    world.log.wait_for("60 events", |log| log.bodies().len() == 60).await;
+    world.hub.reattach(0);
+    publish(&world, 1, 60..120);
+    a.ended().await.unwrap();
+    check_processed(&world, 1, 0..100);
+}
+
+/// A handler that writes what it has gathered when no more events come.
+#[tokio::test(start_paused = true)]
+async fn at_the_end_idle_handlers_are_called() {
+    let mut world = ending(1, EndPosition::Latest);
+    world.config = world.config.with_idle_interval(5 * SECOND);
+    publish(&world, 1, 0..10);
+    let gathered: Mutex<Vec<TrackedEvent>> = Mutex::default();
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+        let mut gathered = gathered.lock().unwrap();
+        if events.is_empty() {
+            gathered.drain(..).for_each(TrackedEvent::finish);
+        }
+        gathered.extend(events.iter().map(|event| context.track(event)));
+        std::future::ready(Ok::<_, HandlerError>(()))
+    });
+    world.start_with("a", world.hub.source(), handler).await.ended().await.unwrap();
+    assert_eq!(checkpoint_of(&world, 0).await, Some(9));
+}
+
+/// The last event fails at first.
+#[tokio::test(start_paused = true)]
+async fn a_failed_event_is_processed_before_the_end() {
+    let world = ending(1, EndPosition::Latest);
+    publish(&world, 1, 0..10);
+    let failures = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&failures);
+    let handler = handler_fn(move |events: Vec<MemoryEvent>, context: PartitionContext| {
+        for event in &events {
+            let token = context.track(event);
+            if event.sequence_number == 9 && counted.fetch_add(1, Ordering::Relaxed) < 2 {
+                token.fail("the database is down");
+            } else {
+                token.finish();
+            }
+        }
+        std::future::ready(Ok::<_, HandlerError>(()))
+    });
+    world.start_with("a", world.hub.source(), handler).await.ended().await.unwrap();
+    assert_eq!(checkpoint_of(&world, 0).await, Some(9));
+    assert_eq!(failures.load(Ordering::Relaxed), 3);
+}
+
+/// An instance with a limit does not end before the partitions that it leaves unowned are processed.
+#[tokio::test(start_paused = true)]
+async fn partitions_above_the_limit_are_awaited() {
+    let mut world = ending(4, EndPosition::Latest);
+    publish(&world, 4, 0..10);
+    let unlimited = world.config.clone();
+    world.config = world.config.with_balancer(|balancer| balancer.with_max_partitions(2));
+    let a = world.start("a").await;
+    sleep(400 * SECOND).await;
+    assert!(!a.running.is_finished());
+    world.config = unlimited;
+    let b = world.start("b").await;
+    a.ended().await.unwrap();
+    b.ended().await.unwrap();
+    check_processed(&world, 4, 0..10);
 }
 
 #[test]

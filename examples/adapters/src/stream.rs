@@ -91,7 +91,11 @@ pub async fn run(worker: &Worker) -> Result<(), Failure> {
     loop {
         tokio::select! {
             () = &mut stop => break,
-            Some(received) = events.next(), if writing.len() < 256 => writing.push(write(worker, received)),
+            received = events.next(), if writing.len() < 256 => match received {
+                Some(received) => writing.push(write(worker, received)),
+                // The processor has ended by itself: `shut_down` returns why.
+                None => break,
+            },
             Some(written) = writing.next() => written?,
         }
     }

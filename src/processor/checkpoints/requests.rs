@@ -86,11 +86,15 @@ impl CheckpointRequester {
 
     /// Records that the event of a token cannot be processed. The first such error counts.
     pub(crate) fn fail_token(&self, error: EventError) {
-        if error.sequence_number().is_some() {
+        let has_number = error.sequence_number().is_some();
+        if has_number {
             self.shared.with_pending(|pending| pending.dropped.add_token(None));
-            self.shared.finished.send_replace(());
         }
         self.fail_start("a tracked event", error.into());
+        // Tasks that wait until no token is unfinished must find the failure.
+        if has_number {
+            self.shared.finished.send_replace(());
+        }
     }
 
     /// Lets this start of the partition fail. The first error counts.

@@ -52,6 +52,7 @@ impl Continuity {
     pub(super) fn record_opening(&mut self) {
         self.stall_detector.record_opening(&self.delivered.next_position());
         self.delivered.record_opening();
+        self.end.is_passed = false;
     }
 
     /// Checks that the link has not restarted. Otherwise the processor must read no more from it.
@@ -137,7 +138,11 @@ impl Gap {
 
 impl DeliveryProgress {
     pub(crate) fn new(from: StartPosition) -> Self {
-        Self { last: from.number_before(), from, opened: false, rejected: None, last_received: None, restarted: None }
+        let last = match &from {
+            StartPosition::AfterSequenceNumber(seen) => Some(*seen),
+            _ => None,
+        };
+        Self { from, last, opened: false, rejected: None, last_received: None, restarted: None }
     }
 
     /// Records that a link was opened at [`next_position`](Self::next_position).

@@ -34,7 +34,8 @@ pub(crate) struct Control {
     /// When this instance won the partition.
     pub(crate) won_at: Instant,
     orders: watch::Sender<Orders>,
-    /// When the event hub was created, and the last event to process there. Set once, so that a restart has the same end.
+    /// When the event hub was created, and the last event to process there. Set once, so that a restart has the same
+    /// end.
     pub(super) end: OnceLock<(Option<OffsetDateTime>, i64)>,
     /// The last properties that the event hub reported for the partition.
     pub(super) properties: watch::Sender<Option<PartitionProperties>>,

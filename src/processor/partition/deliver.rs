@@ -46,8 +46,11 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 Ok(batch) => batch,
                 Err(outcome) => break outcome,
             };
-            if batch.is_empty() && session.continuity.is_at_end() {
-                break self.finish_at_end(session).await;
+            if batch.is_empty()
+                && session.continuity.is_at_end()
+                && let Some(outcome) = self.finish_at_end(session).await
+            {
+                break outcome;
             }
             let has_events = !batch.is_empty();
             match self.deliver_batch(batch, &mut link.receiver, session, backoff).await {
@@ -83,28 +86,31 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Waits at the end position until the events in flight are finished, and the last requested checkpoint is durable.
-    async fn finish_at_end(&self, session: &mut PartitionSession<S::Event>) -> StepOutcome {
-        let PartitionSession { checkpoints, writing, .. } = session;
+    /// Returns `None` if an empty batch is due before.
+    async fn finish_at_end(&self, session: &mut PartitionSession<S::Event>) -> Option<StepOutcome> {
+        let PartitionSession { checkpoints, writing, idle_clock, .. } = session;
         tokio::select! {
             biased;
-            reason = self.wait_for_stop_or_fence(writing) => return StepOutcome::Stop(reason),
-            error = checkpoints.wait_for_failure() => return self.start_failed(error, checkpoints, writing).await,
+            reason = self.wait_for_stop_or_fence(writing) => return Some(StepOutcome::Stop(reason)),
+            error = checkpoints.wait_for_failure() => return Some(self.start_failed(error, checkpoints, writing).await),
             () = checkpoints.wait_for_tokens(|tokens| tokens.count_unfinished() == 0) => {}
+            () = idle_clock.wait_until_due() => return None,
         }
-        if checkpoints.is_held_back() {
+        if checkpoints.waits_for(i64::MAX).is_some() {
             let what = "a tracked event before the end position was dropped unfinished";
-            return StepOutcome::HandlerFailed(Arc::new(Error::new(ErrorKind::Handler, what)));
+            return Some(StepOutcome::HandlerFailed(Arc::new(Error::new(ErrorKind::Handler, what))));
         }
         while checkpoints.is_behind() {
             tokio::select! {
                 biased;
-                reason = self.wait_for_stop_or_fence(writing) => return StepOutcome::Stop(reason),
+                reason = self.wait_for_stop_or_fence(writing) => return Some(StepOutcome::Stop(reason)),
+                error = checkpoints.wait_for_failure() => return Some(self.start_failed(error, checkpoints, writing).await),
                 flushed = checkpoints.flush() => if flushed.is_err() {
                     sleep(self.shared.store.request_timeout()).await;
                 }
             }
         }
-        StepOutcome::Stop(StopReason::EndReached)
+        Some(StepOutcome::Stop(StopReason::EndReached))
     }
 
     /// Waits for new events, unless the link or the partition ends before. The batch is empty if no events have come
@@ -158,6 +164,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> Result<Option<Vec<S::Event>>> {
         loop {
             continuity.check_restart()?;
+            if let Some(properties) = &*self.control.properties.borrow() {
+                self.learn_latest(&mut continuity.end, properties, hub_created_at);
+            }
             if continuity.is_at_end() {
                 return Ok(Some(Vec::new()));
             }
@@ -190,7 +199,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 }
                 Ok(()) = lag_checks.changed() => {
                     let Some(properties) = lag_checks.borrow().clone() else { continue };
-                    self.learn_end(&mut continuity.end, &properties, hub_created_at);
+                    continuity.end.learn_time(&properties, self.shared.store.server_time());
                     match self.check_delivery(continuity, &properties) {
                         Ok(true) => return Ok(None),
                         Ok(false) => {}
@@ -230,7 +239,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         let state = stall_detector.check_link(self.control.won_at.elapsed(), properties);
         self.control.progress.set_link_stalled(!matches!(state, LinkState::Healthy | LinkState::Probe));
         let undelivered = stall_detector.find_undelivered();
-        end.undelivered = undelivered;
+        end.record_undelivered(undelivered, stall_detector.find_expired(properties));
         if self.control.progress.set_undelivered(undelivered)
             && let Some(Undelivered { after, up_to }) = undelivered
         {

@@ -1,51 +1,68 @@
 //! Where a partition ends, if the processor has an end position.
 
-use time::OffsetDateTime;
+use std::time::Duration;
 
-use super::stall_detector::OLDEST_REPORT;
+use time::OffsetDateTime;
+use tokio::time::Instant;
+
 use crate::source::properties::{PartitionProperties, Undelivered};
 use crate::source::{EndPosition, Positioned};
+
+/// How long after a time a report of the event hub has all events up to it: reports can be ten seconds old, a request
+/// may take half a minute, and clocks differ.
+const SETTLED_AFTER: Duration = Duration::from_secs(60);
+
+/// How long links must not deliver the last events of the partition until they are no longer awaited. They may be gone
+/// after a compaction, but links may also have stalled.
+const LONGEST_WAIT: Duration = Duration::from_secs(600);
 
 /// The end of one start of the handler. Without an end position, nothing ends.
 #[derive(Debug, Default)]
 pub(super) struct ReadingEnd {
-    /// The end, until its number is known.
-    unknown: Option<EndPosition>,
-    /// The number of the last event to deliver. -1 if there is none.
+    position: Option<EndPosition>,
+    /// The number of the last event to deliver, once it is known; -1 if there is none. With a time, a number that is
+    /// not before it.
     pub(super) last: Option<i64>,
-    /// An event after the end has arrived.
-    is_passed: bool,
-    /// The last events of the partition, if no link delivers them. They are not awaited.
-    pub(super) undelivered: Option<Undelivered>,
+    /// An event after the end has arrived through the link. The next link delivers it again.
+    pub(super) is_passed: bool,
+    /// The last events of the partition, if they have expired.
+    expired: Option<Undelivered>,
+    /// The last events of the partition, if no link delivers them, and since when that is known.
+    undelivered: Option<(Undelivered, Instant)>,
 }
 
 impl ReadingEnd {
     pub(super) fn new(position: Option<EndPosition>) -> Self {
-        match position {
-            Some(EndPosition::SequenceNumber(number)) => Self { last: Some(number), ..Self::default() },
-            unknown => Self { unknown, ..Self::default() },
-        }
+        let last = match &position {
+            Some(EndPosition::SequenceNumber(number)) => Some(*number),
+            _ => None,
+        };
+        Self { position, last, ..Self::default() }
     }
 
-    /// Learns the number of the last event from a report of the event hub, which can be some seconds old. `now` is the
-    /// server's time.
-    pub(super) fn learn_from(&mut self, properties: &PartitionProperties, now: OffsetDateTime) {
-        match &self.unknown {
-            None => return,
-            Some(EndPosition::EnqueuedUntil(time))
-                if now <= *time + OLDEST_REPORT || properties.last_enqueued_at().is_some_and(|last| last > *time) =>
-            {
-                return;
-            }
-            Some(_) => {}
+    /// Learns which event is the latest one. The first report counts. Returns its number, if it was not known.
+    pub(super) fn learn_latest(&mut self, properties: &PartitionProperties) -> Option<i64> {
+        if self.last.is_some() || self.position != Some(EndPosition::Latest) {
+            return None;
         }
-        self.unknown = None;
         self.last = Some(properties.last_enqueued().map_or(-1, |last| last.sequence_number));
+        self.last
+    }
+
+    /// Learns from a report of the event hub that has just arrived which events are not after the time. `now` is the
+    /// server's time.
+    pub(super) fn learn_time(&mut self, properties: &PartitionProperties, now: OffsetDateTime) {
+        if let Some(EndPosition::EnqueuedUntil(time)) = &self.position
+            && self.last.is_none()
+            && now > *time + SETTLED_AFTER
+        {
+            self.last = Some(properties.last_enqueued().map_or(-1, |last| last.sequence_number));
+        }
     }
 
     /// Removes the events after the end.
     pub(super) fn cut<E: Positioned>(&mut self, batch: &mut Vec<E>) {
-        let first_after = match &self.unknown {
+        let first_after = match &self.position {
             Some(EndPosition::EnqueuedUntil(time)) => {
                 batch.iter().position(|event| event.enqueued_at().is_some_and(|at| at > *time))
             }
@@ -57,11 +74,23 @@ impl ReadingEnd {
         }
     }
 
+    /// Records the last events of the partition that no link delivers, and those that have expired.
+    pub(super) fn record_undelivered(&mut self, undelivered: Option<Undelivered>, expired: Option<Undelivered>) {
+        let since = match self.undelivered {
+            Some((known, since)) if Some(known) == undelivered => since,
+            _ => Instant::now(),
+        };
+        self.undelivered = undelivered.map(|events| (events, since));
+        self.expired = expired;
+    }
+
     /// Returns whether all events up to the end are delivered, if this is the last one.
     pub(super) fn is_reached(&self, delivered: Option<i64>) -> bool {
         let delivered = delivered.unwrap_or(-1);
-        let undelivered = self.undelivered.filter(|events| delivered >= events.after).map(|events| events.up_to);
-        self.is_passed || self.last.is_some_and(|last| Some(delivered).max(undelivered) >= Some(last))
+        let undelivered = self.undelivered.filter(|(_, since)| since.elapsed() >= LONGEST_WAIT);
+        let missing = [self.expired, undelivered.map(|(events, _)| events)];
+        let up_to = missing.into_iter().flatten().filter(|events| delivered >= events.after).map(|events| events.up_to);
+        self.is_passed || self.last.is_some_and(|last| up_to.fold(delivered, i64::max) >= last)
     }
 }
 
@@ -105,8 +134,9 @@ mod tests {
     #[test]
     fn without_an_end_position_nothing_ends() {
         let mut end = ReadingEnd::new(None);
-        end.learn_from(&properties(3, 3), NOON);
-        end.undelivered = Some(Undelivered { after: 3, up_to: 9 });
+        assert_eq!(end.learn_latest(&properties(3, 3)), None);
+        end.learn_time(&properties(3, 3), NOON);
+        end.record_undelivered(None, Some(Undelivered { after: 3, up_to: 9 }));
         assert_eq!(left(&mut end).len(), 10);
         assert!(!end.is_reached(Some(i64::MAX)));
     }
@@ -117,17 +147,19 @@ mod tests {
         assert!(!end.is_reached(None) && !end.is_reached(Some(3)) && end.is_reached(Some(4)));
         assert_eq!(left(&mut end), [0, 1, 2, 3, 4]);
         assert!(end.is_reached(Some(3)), "the partition has a later event");
+        end.is_passed = false;
+        assert!(!end.is_reached(Some(3)), "another link delivers event 4 again");
     }
 
     #[test]
     fn the_latest_event_is_the_first_one_reported() {
         let mut end = ReadingEnd::new(Some(EndPosition::Latest));
         assert!(!end.is_reached(Some(9)), "nothing is known yet");
-        end.learn_from(&properties(6, 6), NOON);
-        end.learn_from(&properties(8, 8), NOON);
+        assert_eq!(end.learn_latest(&properties(6, 6)), Some(6));
+        assert_eq!(end.learn_latest(&properties(8, 8)), None);
         assert!(!end.is_reached(Some(5)) && end.is_reached(Some(6)));
         let mut empty = ReadingEnd::new(Some(EndPosition::Latest));
-        empty.learn_from(&PartitionProperties::new(0, None, true), NOON);
+        assert_eq!(empty.learn_latest(&PartitionProperties::new(0, None, true)), Some(-1));
         assert!(empty.is_reached(None));
     }
 
@@ -141,22 +173,38 @@ mod tests {
     #[test]
     fn a_later_report_ends_a_quiet_partition() {
         let until = NOON + time::Duration::seconds(4);
-        let mut end = ReadingEnd::new(Some(EndPosition::EnqueuedUntil(until)));
-        end.learn_from(&properties(3, 3), until + OLDEST_REPORT);
-        assert_eq!(end.last, None, "the report may be from before that time");
-        end.learn_from(&properties(9, 9), until + 2 * OLDEST_REPORT);
-        assert_eq!(end.last, None, "a later event is still to come");
-        end.learn_from(&properties(3, 3), until + 2 * OLDEST_REPORT);
-        assert!(!end.is_reached(Some(2)) && end.is_reached(Some(3)));
+        for last in [3, 9] {
+            let mut end = ReadingEnd::new(Some(EndPosition::EnqueuedUntil(until)));
+            end.learn_time(&properties(last, last), until + SETTLED_AFTER);
+            assert!(!end.is_reached(Some(last)), "the report may be from before that time");
+            end.learn_time(&properties(last, last), until + 2 * SETTLED_AFTER);
+            assert!(!end.is_reached(Some(last - 1)) && end.is_reached(Some(last)));
+            assert_eq!(left(&mut end), [0, 1, 2, 3, 4], "the time counts, and not the last event");
+        }
     }
 
     #[test]
-    fn events_that_no_link_delivers_are_not_awaited() {
+    fn expired_events_are_not_awaited() {
         for (up_to, is_reached) in [(9, true), (6, true), (5, false)] {
             let mut end = ReadingEnd::new(Some(EndPosition::SequenceNumber(6)));
-            end.undelivered = Some(Undelivered { after: 3, up_to });
+            end.record_undelivered(None, Some(Undelivered { after: 3, up_to }));
             assert_eq!(end.is_reached(Some(3)), is_reached, "{up_to}");
             assert!(!end.is_reached(Some(2)), "an event before them waits for its batch");
         }
+    }
+
+    /// Two links may have stalled.
+    #[tokio::test(start_paused = true)]
+    async fn undelivered_events_are_awaited_for_a_while() {
+        let mut end = ReadingEnd::new(Some(EndPosition::SequenceNumber(6)));
+        let undelivered = Some(Undelivered { after: 3, up_to: 9 });
+        end.record_undelivered(undelivered, None);
+        tokio::time::sleep(LONGEST_WAIT / 2).await;
+        end.record_undelivered(undelivered, None);
+        assert!(!end.is_reached(Some(3)));
+        tokio::time::sleep(LONGEST_WAIT / 2).await;
+        assert!(end.is_reached(Some(3)));
+        end.record_undelivered(Some(Undelivered { after: 4, up_to: 9 }), None);
+        assert!(!end.is_reached(Some(4)));
     }
 }

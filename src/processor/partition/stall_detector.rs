@@ -178,6 +178,12 @@ impl StallDetector {
         self.is_beyond_end
     }
 
+    /// Returns the events after the last received one, if all events of the partition have expired.
+    pub(crate) fn find_expired(&self, properties: &PartitionProperties) -> Option<Undelivered> {
+        let last = properties.last_enqueued().filter(|_| properties.is_empty())?;
+        Some(Undelivered { after: self.seen.unwrap_or(i64::MIN), up_to: last.sequence_number })
+    }
+
     /// Returns the events at the end of the partition that two links did not deliver.
     pub(crate) fn find_undelivered(&self) -> Option<Undelivered> {
         self.undelivered.as_ref().map(|probed| probed.events)

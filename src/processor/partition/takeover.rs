@@ -91,7 +91,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
         match outcome {
             Ok(start) => {
                 let end = self.find_end(facts.hub_created_at);
-                if end.is_reached(start.from.number_before()) {
+                if end.is_reached(start.adoption.record().sequence_number) {
                     self.control.progress.record_adopted(start.adoption.record().sequence_number);
                     return Err(StepOutcome::Stop(StopReason::EndReached));
                 }
@@ -111,20 +111,19 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             _ => ReadingEnd::new(config.end_positions.get(partition).or(config.end_position.as_ref()).cloned()),
         };
         if let Some(properties) = &*properties.borrow() {
-            self.learn_end(&mut end, properties, hub_created_at);
+            self.learn_latest(&mut end, properties, hub_created_at);
         }
         end
     }
 
-    /// Learns from a report of the event hub where the partition ends.
-    pub(super) fn learn_end(
+    /// Learns which event is the latest one at the start of this ownership.
+    pub(super) fn learn_latest(
         &self,
         end: &mut ReadingEnd,
         properties: &PartitionProperties,
         hub_created_at: Option<OffsetDateTime>,
     ) {
-        end.learn_from(properties, self.shared.store.server_time());
-        if let Some(number) = end.last {
+        if let Some(number) = end.learn_latest(properties) {
             self.control.end.get_or_init(|| (hub_created_at, number));
         }
     }
