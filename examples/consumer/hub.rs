@@ -66,7 +66,7 @@ impl Hub {
         endpoint: Option<String>,
         embedded: Option<EventHubEmulator>,
     ) -> Result<Self, Failure> {
-        let entity_path = args.event_hub.iter().map(|name| format!(";EntityPath={name}")).collect::<String>();
+        let entity_path = args.event_hub.as_ref().map(|name| format!(";EntityPath={name}")).unwrap_or_default();
         let group = ConsumerGroup::from_connection_string(
             &format!("{connection_string}{entity_path}"),
             args.consumer_group.as_str(),
