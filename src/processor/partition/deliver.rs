@@ -97,8 +97,10 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
             () = idle_clock.wait_until_due() => return None,
         }
         if checkpoints.waits_for(i64::MAX).is_some() {
-            let what = "a tracked event before the end position was dropped unfinished";
-            return Some(StepOutcome::HandlerFailed(Arc::new(Error::new(ErrorKind::Handler, what))));
+            return Some(StepOutcome::HandlerFailed(Arc::new(Error::new(
+                ErrorKind::Handler,
+                "a tracked event before the end position was dropped unfinished",
+            ))));
         }
         while checkpoints.is_behind() {
             tokio::select! {

@@ -88,9 +88,13 @@ impl ReadingEnd {
     pub(super) fn is_reached(&self, delivered: Option<i64>) -> bool {
         let delivered = delivered.unwrap_or(-1);
         let undelivered = self.undelivered.filter(|(_, since)| since.elapsed() >= LONGEST_WAIT);
-        let missing = [self.expired, undelivered.map(|(events, _)| events)];
-        let up_to = missing.into_iter().flatten().filter(|events| delivered >= events.after).map(|events| events.up_to);
-        self.is_passed || self.last.is_some_and(|last| up_to.fold(delivered, i64::max) >= last)
+        let up_to = [self.expired, undelivered.map(|(events, _)| events)]
+            .into_iter()
+            .flatten()
+            .filter(|events| delivered >= events.after)
+            .map(|events| events.up_to)
+            .fold(delivered, i64::max);
+        self.is_passed || self.last.is_some_and(|last| up_to >= last)
     }
 }
 
