@@ -37,6 +37,9 @@ mod totals;
 #[path = "exactly_once/worker.rs"]
 mod worker;
 #[cfg(unix)]
+#[path = "support/workers.rs"]
+mod workers;
+#[cfg(unix)]
 #[path = "exactly_once/workspace.rs"]
 mod workspace;
 

@@ -1,15 +1,14 @@
 //! The run: two workers, of which one is frozen and woken, and then the other one killed.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, GroupStore, OwnerId};
 use eventhubs_emulator::EventHubEmulator;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -17,6 +16,7 @@ use crate::database::Database;
 use crate::publisher::{Address, Load, publish};
 use crate::report::{Report, last_delivered};
 use crate::support::azurite::Azurite;
+use crate::workers::{WorkerProcess, count_owned};
 use crate::workspace::Workspace;
 use crate::{Args, Failure};
 
@@ -39,31 +39,19 @@ pub async fn run(args: &Args) -> Result<bool, Failure> {
     // A worker needs events to freeze at, however long the steps before take.
     let (end, batches) = watch::channel(u32::MAX);
     let publishing = tokio::spawn(publish(address, LOAD, batches));
-    let mut first = scenario.start("worker-1")?;
-    let mut second = scenario.start("worker-2")?;
+    let first = scenario.start("worker-1")?;
+    let second = scenario.start("worker-2")?;
     scenario.freeze_and_wake(&first).await?;
     step("worker-2 is killed");
-    second.0.kill()?;
+    drop(second);
     end.send_replace(args.events.div_ceil(LOAD.events_per_batch));
     let last = publishing.await??;
     scenario.until("worker-1 has counted the rest", || Ok(scenario.positions()? == last)).await?;
-    signal(&first, Signal::TERM)?;
-    first.0.wait()?;
+    first.end()?;
 
     let report = Report::new(&scenario.workspace, &scenario.database, &last)?;
     println!("{report}");
     Ok(report.is_exact())
-}
-
-/// A worker process, which is killed when this value is dropped.
-struct Worker(Child);
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 struct Scenario {
@@ -87,15 +75,14 @@ impl Scenario {
         Ok(Self { database: Database::open(&workspace.database(), is_fenced)?, workspace, store, is_fenced })
     }
 
-    fn start(&self, owner: &str) -> Result<Worker, Failure> {
+    fn start(&self, owner: &str) -> Result<WorkerProcess, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
         self.workspace.pass_to(&mut command);
         command.args((!self.is_fenced).then_some("--without-fence")).args(["worker", owner]);
-        let log = File::create(self.workspace.folder.join(format!("{owner}.log")))?;
-        Ok(Worker(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?))
+        WorkerProcess::start(&mut command, &self.workspace.folder.join(format!("{owner}.log")))
     }
 
-    async fn freeze_and_wake(&self, worker: &Worker) -> Result<(), Failure> {
+    async fn freeze_and_wake(&self, worker: &WorkerProcess) -> Result<(), Failure> {
         let half = usize::from(PARTITIONS) / 2;
         self.until_owned(&[("worker-1", half), ("worker-2", half)]).await?;
         self.workspace.request_freeze("worker-1")?;
@@ -107,7 +94,7 @@ impl Scenario {
             Ok(frozen.iter().all(|(partition, last)| positions.get(partition) >= Some(last)))
         })
         .await?;
-        signal(worker, Signal::CONT)?;
+        worker.signal(Signal::CONT)?;
         step("worker-1 is awake");
         self.until_owned(&[("worker-1", half), ("worker-2", half)]).await
     }
@@ -120,10 +107,7 @@ impl Scenario {
         let expected: BTreeMap<_, _> = expected.iter().map(|(owner, count)| ((*owner).to_owned(), *count)).collect();
         let deadline = Instant::now() + STEP_LIMIT;
         loop {
-            let mut owned = BTreeMap::<_, usize>::new();
-            for record in self.store.list_ownerships().await?.records {
-                *owned.entry(record.record.owner.map(|owner| owner.to_string()).unwrap_or_default()).or_default() += 1;
-            }
+            let owned = count_owned(&self.store).await?;
             if owned == expected {
                 step(&format!("partitions are owned: {owned:?}"));
                 return Ok(());
@@ -153,9 +137,4 @@ impl Scenario {
 
 fn step(text: &str) {
     eprintln!("{text}");
-}
-
-fn signal(worker: &Worker, signal: Signal) -> Result<(), Failure> {
-    let id = i32::try_from(worker.0.id())?;
-    Ok(kill_process(Pid::from_raw(id).ok_or("the worker has no process id")?, signal)?)
 }

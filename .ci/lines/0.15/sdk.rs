@@ -1,7 +1,7 @@
 //! What depends on the version of the official client. Version 0.15 has no connection strings.
 //!
 //! It presents every token as a JSON web token, which Azure does not document for shared access signatures. The
-//! connection strings of emulators work, for tests and examples. Those of Azure are rejected.
+//! connection strings of emulators work, for tests and examples. Connection strings of Azure are rejected.
 
 use std::fmt;
 use std::sync::Arc;

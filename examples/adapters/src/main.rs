@@ -22,6 +22,8 @@ mod support;
 #[cfg(feature = "delta")]
 mod table;
 mod worker;
+#[path = "../../support/workers.rs"]
+mod workers;
 
 use worker::{Failure, Worker};
 

@@ -1,15 +1,14 @@
 //! The run: two workers, of which one is frozen and woken, and then the other one killed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use clap::ValueEnum;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, GroupStore, OwnerId};
 use eventhubs_emulator::EventHubEmulator;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
@@ -17,6 +16,7 @@ use crate::Adapter;
 use crate::publisher::{Address, Load, publish};
 use crate::support::azurite::Azurite;
 use crate::worker::{Failure, Results, Worker};
+use crate::workers::{WorkerProcess, count_owned};
 
 const PARTITIONS: u16 = 4;
 const LOAD: Load = Load { events_per_batch: 20, event_size: 100, pace: Duration::from_millis(60) };
@@ -42,22 +42,21 @@ pub async fn run(adapter: Adapter, events: u32) -> Result<bool, Failure> {
     // There are events to process, however long the steps take.
     let (end, batches) = watch::channel(u32::MAX);
     let publishing = tokio::spawn(publish(address, LOAD, batches));
-    let mut first = scenario.start("worker-1")?;
-    let mut second = scenario.start("worker-2")?;
+    let first = scenario.start("worker-1")?;
+    let second = scenario.start("worker-2")?;
     let half = usize::from(PARTITIONS) / 2;
     scenario.until_owned(&[("worker-1", half), ("worker-2", half)]).await?;
-    signal(&first, Signal::STOP)?;
+    first.signal(Signal::STOP)?;
     scenario.until_owned(&[("worker-2", 2 * half)]).await?;
-    scenario.until_processed(&hub, "worker-2 has gone on with the partitions of worker-1").await?;
-    signal(&first, Signal::CONT)?;
+    scenario.until_processed(&hub, "worker-2 has continued with the partitions of worker-1").await?;
+    first.signal(Signal::CONT)?;
     scenario.until_owned(&[("worker-1", half), ("worker-2", half)]).await?;
     eprintln!("worker-2 is killed");
-    second.0.kill()?;
+    drop(second);
     end.send_replace(events.div_ceil(LOAD.events_per_batch));
     let last = publishing.await??;
     scenario.until_processed(&hub, "worker-1 has processed the rest").await?;
-    signal(&first, Signal::TERM)?;
-    first.0.wait()?;
+    first.end()?;
     Ok(report(adapter, &last, &adapter.results(&scenario.settings).await?))
 }
 
@@ -73,20 +72,9 @@ fn report(adapter: Adapter, last: &BTreeMap<String, i64>, results: &Results) -> 
     lost == 0 && (twice == 0 || !adapter.is_exact()) && processed.is_subset(&published)
 }
 
-/// A worker process, which is killed when this value is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Scenario {
     adapter: Adapter,
-    /// Those of the workers, except for their owner ids.
+    /// The settings of the workers. Only the owner id differs.
     settings: Worker,
     store: GroupStore,
 }
@@ -99,23 +87,19 @@ impl Scenario {
         Ok(Self { adapter, store: GroupStore::connect(records, group, observer).await?, settings })
     }
 
-    fn start(&self, owner: &str) -> Result<Process, Failure> {
+    fn start(&self, owner: &str) -> Result<WorkerProcess, Failure> {
         let Worker { folder, container, storage, hub, .. } = &self.settings;
         let adapter = self.adapter.to_possible_value().ok_or("the adapter has no name")?;
         let mut command = Command::new(std::env::current_exe()?);
         command.args([adapter.get_name(), "worker", owner]).arg(folder).args([container, storage, hub]);
-        let log = File::create(folder.join(format!("{owner}.log")))?;
-        Ok(Process(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()?))
+        WorkerProcess::start(&mut command, &folder.join(format!("{owner}.log")))
     }
 
     async fn until_owned(&self, expected: &[(&str, usize)]) -> Result<(), Failure> {
         let expected: BTreeMap<_, _> = expected.iter().map(|(owner, count)| ((*owner).to_owned(), *count)).collect();
         let deadline = Instant::now() + STEP_LIMIT;
         loop {
-            let mut owned = BTreeMap::<_, usize>::new();
-            for record in self.store.list_ownerships().await?.records {
-                *owned.entry(record.record.owner.map(|owner| owner.to_string()).unwrap_or_default()).or_default() += 1;
-            }
+            let owned = count_owned(&self.store).await?;
             if owned == expected {
                 eprintln!("partitions are owned: {owned:?}");
                 return Ok(());
@@ -154,9 +138,4 @@ impl Scenario {
         sleep(Duration::from_millis(100)).await;
         Ok(())
     }
-}
-
-fn signal(worker: &Process, signal: Signal) -> Result<(), Failure> {
-    let id = i32::try_from(worker.0.id())?;
-    Ok(kill_process(Pid::from_raw(id).ok_or("the worker has no process id")?, signal)?)
 }

@@ -21,7 +21,7 @@ pub struct Batch {
     pub events: Arc<Vec<ReceivedEventData>>,
 }
 
-/// Calls a service with each batch. Clones of the service share its limits, so they are those of all partitions.
+/// Calls a service with each batch. Clones of the service share its limits, so that all partitions together keep them.
 pub struct BatchService<S>(pub S);
 
 impl<S> Handler<ReceivedEventData> for BatchService<S>

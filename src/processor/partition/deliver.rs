@@ -166,7 +166,9 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     ) -> Result<Option<Vec<S::Event>>> {
         loop {
             continuity.check_restart()?;
-            if let Some(properties) = &*self.control.properties.borrow() {
+            if continuity.end.awaits_latest()
+                && let Some(properties) = &*self.control.properties.borrow()
+            {
                 self.learn_latest(&mut continuity.end, properties, hub_created_at);
             }
             if continuity.is_at_end() {

@@ -40,9 +40,14 @@ impl ReadingEnd {
         Self { position, last, ..Self::default() }
     }
 
+    /// Returns whether a report of the event hub must still show which event is the latest one.
+    pub(super) fn awaits_latest(&self) -> bool {
+        self.last.is_none() && self.position == Some(EndPosition::Latest)
+    }
+
     /// Learns which event is the latest one. The first report counts. Returns its number, if it was not known.
     pub(super) fn learn_latest(&mut self, properties: &PartitionProperties) -> Option<i64> {
-        if self.last.is_some() || self.position != Some(EndPosition::Latest) {
+        if !self.awaits_latest() {
             return None;
         }
         self.last = Some(properties.last_enqueued().map_or(-1, |last| last.sequence_number));
@@ -86,6 +91,7 @@ impl ReadingEnd {
 
     /// Returns whether all events up to the end are delivered, if this is the last one.
     pub(super) fn is_reached(&self, delivered: Option<i64>) -> bool {
+        let Some(last) = self.last else { return self.is_passed };
         let delivered = delivered.unwrap_or(-1);
         let undelivered = self.undelivered.filter(|(_, since)| since.elapsed() >= LONGEST_WAIT);
         let up_to = [self.expired, undelivered.map(|(events, _)| events)]
@@ -94,7 +100,7 @@ impl ReadingEnd {
             .filter(|events| delivered >= events.after)
             .map(|events| events.up_to)
             .fold(delivered, i64::max);
-        self.is_passed || self.last.is_some_and(|last| up_to >= last)
+        self.is_passed || up_to >= last
     }
 }
 

@@ -1,4 +1,4 @@
-//! A consumer beside a gRPC service. It writes objects to Azure, and has metrics and a probe.
+//! A consumer and a gRPC service in one program. It writes objects to Azure, and has metrics and a health endpoint.
 
 use std::sync::Arc;
 

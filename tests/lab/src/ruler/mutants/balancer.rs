@@ -43,7 +43,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "release-not-reported",
-        fault: "no instance is told of a released partition",
+        fault: "no instance learns of a released partition",
         file: "src/balancer/release.rs",
         find: "if !handed_over {",
         replace: "if !handed_over && !MUTANT {",
@@ -191,7 +191,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "replaced-goes-on",
-        fault: "an instance with a newer one of the same name goes on",
+        fault: "an instance continues although a newer one has the same name",
         file: "src/balancer/listing.rs",
         find: "if let Some(by) = view.replaced_by {",
         replace: "if let Some(by) = view.replaced_by.clone().filter(|_| !MUTANT) {",
@@ -205,7 +205,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "snapshot-unpublished",
-        fault: "the processor is not told of partitions that are lost by a renewal",
+        fault: "the processor does not learn that a renewal has lost partitions",
         file: "src/balancer/renewals.rs",
         find: "                self.remove(partition);
                 context.record_owner(partition, by.clone()",

@@ -35,7 +35,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "former-hub-unnoticed",
-        fault: "positions of a deleted event hub count in the one that was created again",
+        fault: "positions in a deleted event hub are valid in the recreated one",
         file: "src/processor/partition/takeover.rs",
         find: "        if is_of_former_hub(record, facts.hub_created_at) {
             return Ok(Some(InvalidReason::Recreated));",
@@ -85,7 +85,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "progress-forgotten",
-        fault: "a handler that finishes events before it fails is slowed down all the same",
+        fault: "a handler is slowed down although it finishes events before it fails",
         file: "src/processor/partition/deliver.rs",
         find: "            StepOutcome::HandlerFailed(error) => {
                 self.record_batch_failure(Some(session), backoff);",
@@ -174,7 +174,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "fence-ignored",
-        fault: "a partition whose checkpoint is rejected goes on",
+        fault: "a partition continues although its checkpoint is rejected",
         file: "src/processor/checkpoints/writer.rs",
         find: "        Ok(CheckpointOutcome::Fenced { by }) => Some(WritingEnd::Fenced { by: by.clone() }),",
         replace: "        Ok(CheckpointOutcome::Fenced { .. }) if MUTANT => None,

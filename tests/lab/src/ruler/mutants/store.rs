@@ -212,7 +212,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "handoff-of-another",
-        fault: "a handoff goes on although the owner is another one or has won the partition again",
+        fault: "a handoff continues although the owner is another one or has won the partition again",
         file: "src/store/rules/handoff.rs",
         find: "let is_same_owner = record.owner.as_ref() == Some(&handoff.owner)",
         replace: "let is_same_owner = MUTANT
@@ -234,7 +234,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "heartbeat-after-death",
-        fault: "an owner that was declared dead goes on with its heartbeat",
+        fault: "an owner that was declared dead continues its heartbeat",
         file: "src/store/rules/heartbeat.rs",
         find: "Relation::This if found.declared_dead =>",
         replace: "Relation::This if found.declared_dead && !MUTANT =>",
