@@ -254,7 +254,13 @@ mod tests {
                 }
                 let pairs: Vec<_> = map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
                 prop_assert_eq!(metadata.iter().collect::<Vec<_>>(), pairs.clone());
+                prop_assert_eq!((metadata.len(), metadata.is_empty()), (map.len(), map.is_empty()));
                 prop_assert!(pairs.iter().all(|(key, value)| metadata.get(key) == Some(value)));
+                prop_assert!(pairs.iter().all(|(key, value)| metadata[*key] == **value));
+                prop_assert!(map.keys().all(|key| metadata.contains_key(key)) && !metadata.contains_key("none"));
+                prop_assert_eq!(metadata.values().collect::<Vec<_>>(), map.values().collect::<Vec<_>>());
+                let text = serde_json::to_string(&metadata).unwrap();
+                prop_assert_eq!(serde_json::from_str::<Metadata>(&text).unwrap(), metadata.clone());
                 prop_assert_eq!(&metadata, &pairs.iter().rev().copied().collect());
                 prop_assert_eq!(format!("{metadata:?}"), format!("{map:?}"));
                 prop_assert_eq!(metadata.clone().into_iter().collect::<BTreeMap<_, _>>(), map.clone());
@@ -276,5 +282,14 @@ mod tests {
         assert_eq!(metadata.insert("ownerid", "b").as_deref(), Some("a"));
         assert_eq!(metadata, [("OFFSET", "1"), ("OWNERID", "b")].into_iter().collect());
         assert_eq!(metadata.keys().collect::<Vec<_>>(), ["offset", "ownerid"]);
+        metadata.clear();
+        assert!(metadata.is_empty());
+    }
+
+    #[test]
+    fn an_etag_is_sent_in_quotes_and_kept_without() {
+        let etag = ETag::new("\"0x1\"");
+        assert_eq!((etag.as_str(), etag.quoted().as_str()), ("0x1", "\"0x1\""));
+        assert_eq!(format!("{etag} {etag:?}"), "0x1 ETag(0x1)");
     }
 }

@@ -193,6 +193,7 @@ impl LeaseDurations {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::{Incarnation, OwnerId};
 
     #[test]
     fn a_record_is_valid_for_as_long_as_it_says() {
@@ -205,6 +206,78 @@ mod tests {
         assert_eq!(lease_duration(None), 180, "another SDK");
         assert_eq!([0, 3].map(|seconds| lease_duration(Some(seconds))), [4, 4]);
         assert_eq!(lease_duration(Some(u64::MAX)), 24 * 60 * 60);
+    }
+
+    const DURATIONS: LeaseDurations = LeaseDurations::new(Duration::from_secs(60), Duration::from_secs(180));
+
+    fn owned_by(owner: &str, number: u32) -> OwnershipRecord {
+        let incarnation = Incarnation::new(OffsetDateTime::UNIX_EPOCH, number);
+        let mut record = OwnershipRecord::owned_by(OwnerId::from_record(owner), Some(incarnation));
+        record.lease_duration = Some(DURATIONS.own);
+        record
+    }
+
+    /// Returns a record that was 10 s old when it was received, one second after the clock began.
+    fn seen(record: OwnershipRecord) -> Ownership {
+        let times = (OffsetDateTime::UNIX_EPOCH, Duration::from_secs(1));
+        Ownership::new(PartitionId::from(0), record, ETag::new("1"), Duration::from_secs(10), times)
+    }
+
+    fn heartbeat(owner: &str, number: u32) -> Heartbeat {
+        let incarnation = Incarnation::new(OffsetDateTime::UNIX_EPOCH, number);
+        let record = HeartbeatRecord::new(OwnerId::from_record(owner), incarnation, DURATIONS.own);
+        Heartbeat { record, etag: ETag::new("1"), age: Duration::from_secs(4), received: Duration::from_secs(2) }
+    }
+
+    #[test]
+    fn a_lease_ages_since_its_response() {
+        let seconds = Duration::from_secs;
+        assert_eq!(seen(owned_by("a", 1)).age_at(seconds(8)), seconds(17));
+        assert_eq!(heartbeat("a", 1).age_at(seconds(8)), seconds(10));
+    }
+
+    #[test]
+    fn only_the_heartbeat_of_its_incarnation_renews_a_lease() {
+        let mut record = owned_by("a", 1);
+        let since = |record: &OwnershipRecord, heartbeats: &[Heartbeat]| {
+            seen(record.clone()).time_since_renewal(heartbeats, Duration::from_secs(8)).as_secs()
+        };
+        assert_eq!(since(&record, &[heartbeat("a", 1)]), 17, "its lease is of the partition");
+        record.scope = LeaseScope::Instance;
+        let mut dead = heartbeat("a", 1);
+        dead.record.declared_dead_by = Some(OwnerId::from_record("b"));
+        assert_eq!(since(&record, &[heartbeat("b", 1), heartbeat("a", 2), dead]), 17);
+        assert_eq!(since(&record, &[heartbeat("a", 1)]), 10);
+        assert!(seen(record.clone()).is_kept_alive_by_heartbeat(&identity("a", 2)));
+        assert!(!seen(record.clone()).is_kept_alive_by_heartbeat(&identity("a", 1)));
+        assert!(!seen(owned_by("a", 1)).is_kept_alive_by_heartbeat(&identity("b", 1)));
+        assert!(!seen(record.released()).is_kept_alive_by_heartbeat(&identity("b", 1)));
+    }
+
+    fn identity(owner: &str, number: u32) -> Identity {
+        Identity::new(OwnerId::from_record(owner), Incarnation::new(OffsetDateTime::UNIX_EPOCH, number))
+    }
+
+    #[test]
+    fn a_lease_expires_once_it_is_surely_over() {
+        let record = owned_by("a", 1);
+        let lifetime = DURATIONS.lifetime(&record);
+        assert_eq!(lifetime, Duration::from_secs(60) + LeaseDurations::GRACE);
+        let just_before = lifetime - Duration::from_nanos(1);
+        assert!(DURATIONS.counts_as_live(&record, just_before) && !DURATIONS.counts_as_live(&record, lifetime));
+        assert!(!DURATIONS.counts_as_live(&record.released(), Duration::ZERO));
+        let mut heartbeat = heartbeat("a", 1).record;
+        assert_eq!(DURATIONS.of_heartbeat(&heartbeat), Duration::from_secs(60));
+        assert!(DURATIONS.counts_as_present(&heartbeat, just_before));
+        assert!(!DURATIONS.counts_as_present(&heartbeat, lifetime));
+        heartbeat.declared_dead_by = Some(OwnerId::from_record("b"));
+        assert!(!DURATIONS.counts_as_present(&heartbeat, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_lease_is_overdue_after_two_thirds() {
+        let is_overdue = |age| LeaseDurations::is_overdue(Duration::from_millis(age), Duration::from_secs(60));
+        assert_eq!([39_999, 40_000, 60_000].map(is_overdue), [false, true, true]);
     }
 
     #[test]

@@ -373,6 +373,21 @@ mod tests {
     use crate::tests::hostile::hostile_text;
 
     #[test]
+    fn an_id_of_another_type_is_rejected_by_what_it_must_be() {
+        let error = serde_json::from_str::<PartitionId>("{}").unwrap_err().to_string();
+        assert!(error.contains("expected"), "{error}");
+    }
+
+    #[test]
+    fn a_name_case_is_written_in_words_and_chosen_explicitly() {
+        assert_eq!(BlobNameCase::default().explicit(), None);
+        for case in [NameCase::Lower, NameCase::Verbatim] {
+            assert_eq!(BlobNameCase::from(case).explicit(), Some(case));
+        }
+        assert_ne!(NameCase::Lower.to_string(), NameCase::Verbatim.to_string());
+    }
+
+    #[test]
     fn partition_ids_are_ordered_by_number() {
         let mut ids: Vec<_> = ["10", "9", "x", "1"].map(|id| PartitionId::new(id).unwrap()).into();
         ids.sort();
@@ -385,6 +400,9 @@ mod tests {
         assert_eq!(error, r#"event hub "a/b" cannot be used: it must not contain '/' or control characters"#);
         assert!(ConsumerGroup::new("", "hub", "$Default").is_err());
         assert!(ConsumerGroup::new("ns", "hub", "g".repeat(257)).is_err());
+        let longest = ConsumerGroup::new("ns", "hub", "g".repeat(256)).unwrap();
+        assert_eq!((longest.namespace(), longest.event_hub(), longest.name()), ("ns", "hub", &*"g".repeat(256)));
+        assert_eq!(ConsumerGroup::new("ns", "hub", "$Default").unwrap().to_string(), "ns/hub/$Default");
         assert!(PartitionId::new("").is_err());
     }
 

@@ -182,6 +182,14 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
+    fn an_incarnation_is_shown_as_it_is_recorded() {
+        let incarnation = Incarnation::new(datetime!(2026-01-01 00:00 UTC), 7);
+        assert!(!incarnation.as_str().is_empty());
+        assert_eq!(format!("{incarnation} {incarnation:?}"), [incarnation.as_str(); 2].join(" "));
+        assert_eq!(OwnerId::new("a").unwrap().as_str(), "a");
+    }
+
+    #[test]
     fn owner_ids_are_printable_ascii_of_bounded_length() {
         for good in ["a", "pod-7 (blue)", &"x".repeat(128)] {
             assert!(OwnerId::new(good).is_ok(), "{good}");

@@ -207,6 +207,28 @@ mod tests {
     use time::macros::datetime;
 
     #[test]
+    fn a_position_has_a_number_and_an_offset() {
+        let record = |number, offset: Option<&str>| CheckpointRecord {
+            sequence_number: number,
+            offset: offset.map(str::to_owned),
+            ..Default::default()
+        };
+        assert_eq!(record(Some(7), Some("70")).position(), Some(Position::new(7, "70")));
+        assert_eq!([record(Some(7), None), record(None, Some("70"))].map(|record| record.position()), [None, None]);
+        let partial = [record(Some(7), None), record(None, Some("70")), record(None, None)];
+        assert_eq!(partial.map(|record| record.has_position()), [true, true, false]);
+    }
+
+    #[test]
+    fn a_checkpoint_covers_events_up_to_its_own() {
+        let mut record = CheckpointRecord { sequence_number: Some(7), ..Default::default() };
+        assert_eq!([6, 7, 8].map(|number| record.covers_after(number)), [true, false, false]);
+        record.initial = true;
+        assert!(!record.covers_after(6), "it was written before any event was processed");
+        assert!(!CheckpointRecord::default().covers_after(-1));
+    }
+
+    #[test]
     fn own_records_match_owner_and_incarnation() {
         let incarnation =
             |second| Incarnation::new(datetime!(2026-01-01 00:00:00 UTC) + time::Duration::seconds(second), 0);

@@ -29,6 +29,8 @@ mod planning;
 mod policy;
 pub(crate) mod postconditions;
 mod shares;
+#[cfg(test)]
+mod tests;
 mod view;
 mod weighted;
 

@@ -68,6 +68,22 @@ struct Gain<'a> {
 }
 
 /// Returns claims of partitions that this instance did not own, then handoffs.
+/// Convergence: returns the number of rounds within which a group settles, if every owner plans once per round, one
+/// after another, no partition is to be avoided, no owner is capped and none uses the other name case. `None` for
+/// [`LoadBalancingStrategy::Weighted`], for which it depends on the loads.
+///
+/// By number: in each round every owner below the floor gains one partition (Balanced) or all that it lacks (Greedy),
+/// and no owner falls below the floor again; in one more round, the owners that may hold one more take it. A requested
+/// partition counts as gained when it is requested; the time of the handoff is added. Static: in the first round
+/// everything is released, in the second it is claimed.
+pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, owners: usize) -> Option<usize> {
+    match strategy {
+        LoadBalancingStrategy::Balanced => Some(partitions / owners.max(1) + 1),
+        LoadBalancingStrategy::Greedy | LoadBalancingStrategy::Static(_) => Some(2),
+        LoadBalancingStrategy::Weighted { .. } => None,
+    }
+}
+
 fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
     let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason, .. }| match reason {
         ClaimReason::Reclaimed | ClaimReason::HandedOver => None,

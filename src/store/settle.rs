@@ -148,3 +148,93 @@ impl From<&Condition> for BillingType {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+    /// The ways in which an attempt ends, each after a time.
+    const CONFLICT: (Duration, Option<ErrorKind>) = (Duration::ZERO, Some(ErrorKind::Conflict));
+    const UNANSWERED: (Duration, Option<ErrorKind>) = (REQUEST_TIMEOUT, Some(ErrorKind::Indeterminate));
+    const WRITTEN: (Duration, Option<ErrorKind>) = (Duration::ZERO, None);
+
+    /// A write whose attempts end as a script says.
+    struct Scripted {
+        attempts: VecDeque<(Duration, Option<ErrorKind>)>,
+        /// The waits before the second and each later attempt, in milliseconds.
+        waits: Vec<u128>,
+        ended: Option<Instant>,
+    }
+
+    impl Scripted {
+        fn new(attempts: impl IntoIterator<Item = (Duration, Option<ErrorKind>)>) -> Self {
+            Self { attempts: attempts.into_iter().collect(), waits: Vec::new(), ended: None }
+        }
+
+        async fn run(&mut self) -> Result<()> {
+            write_until_settled(Some(WriteCondition::Create), self, REQUEST_TIMEOUT).await
+        }
+    }
+
+    impl ConditionalWrite for Scripted {
+        type Outcome = ();
+
+        fn storage_operation(&self) -> StorageOperation {
+            StorageOperation::Checkpoint
+        }
+
+        fn record_label(&self) -> String {
+            "the record".to_owned()
+        }
+
+        async fn next_write(&mut self) -> Result<ControlFlow<(), WriteCondition<ETag>>> {
+            Ok(ControlFlow::Continue(WriteCondition::Create))
+        }
+
+        async fn send_write(&mut self, _: WriteCondition<ETag>) -> Result<ControlFlow<()>> {
+            self.waits.extend(self.ended.map(|ended| ended.elapsed().as_millis()));
+            let (time, failure) = self.attempts.pop_front().expect("there are as many attempts as the script has");
+            advance(time).await;
+            self.ended = Some(Instant::now());
+            match failure {
+                Some(kind) => Err(Error::new(kind, "scripted")),
+                None => Ok(ControlFlow::Break(())),
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn conflicts_are_retried_with_growing_waits() {
+        let mut write = Scripted::new([CONFLICT, CONFLICT, CONFLICT, CONFLICT, WRITTEN]);
+        write.run().await.unwrap();
+        assert_eq!(write.waits, [20, 40, 80, 160]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_gives_up_after_five_conflicts() {
+        let mut write = Scripted::new([CONFLICT; 5]);
+        assert_eq!(write.run().await.unwrap_err().kind(), ErrorKind::Contended);
+        assert_eq!((write.attempts.len(), write.waits.len()), (0, 4));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_writes_without_a_response_are_enough() {
+        let mut write = Scripted::new([UNANSWERED, CONFLICT, UNANSWERED, WRITTEN]);
+        assert_eq!(write.run().await.unwrap_err().kind(), ErrorKind::Indeterminate);
+        assert_eq!(write.attempts.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rejected_write_is_not_repeated() {
+        for kind in [ErrorKind::Unauthorized, ErrorKind::Unavailable] {
+            let mut write = Scripted::new([(REQUEST_TIMEOUT, Some(kind)), WRITTEN]);
+            assert_eq!(write.run().await.unwrap_err().kind(), kind);
+            assert_eq!(write.attempts.len(), 1, "{kind:?}");
+        }
+    }
+}

@@ -164,6 +164,25 @@ mod tests {
         ControlFlow::Continue(CheckpointStep::Write { under: WriteCondition::IfMatch(7) });
 
     #[test]
+    fn the_place_of_a_checkpoint_is_what_it_contains() {
+        let place = |number, offset: Option<&str>, initial| {
+            let offset = offset.map(str::to_owned);
+            CheckpointPlace::from_record(&CheckpointRecord {
+                sequence_number: number,
+                offset,
+                initial,
+                ..CheckpointRecord::default()
+            })
+        };
+        assert_eq!(place(Some(7), None, false), CheckpointPlace::At(7));
+        assert_eq!(place(None, Some("70"), false), CheckpointPlace::Unnumbered);
+        assert_eq!(place(None, None, false), CheckpointPlace::Nowhere);
+        assert_eq!(place(Some(7), None, true), CheckpointPlace::Pinned);
+        assert_eq!(place(None, Some("70"), true), CheckpointPlace::Pinned);
+        assert_eq!(place(None, None, true), CheckpointPlace::Nowhere, "a start that is not known yet");
+    }
+
+    #[test]
     fn without_a_version_the_checkpoint_is_read_first() {
         assert_eq!(CheckpointStep::first_step(None::<u8>), CheckpointStep::ReadCheckpoint);
         assert_eq!(ControlFlow::Continue(CheckpointStep::first_step(Some(7))), OVER_7);

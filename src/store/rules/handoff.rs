@@ -259,6 +259,13 @@ mod tests {
     }
 
     #[test]
+    fn a_handoff_knows_the_lease_duration_of_its_owner() {
+        let handoff = since(0);
+        assert_eq!((handoff.owner().as_str(), handoff.lease_duration()), ("a", LEASE));
+        assert_eq!(handoff.time_to_acknowledge(Duration::from_secs(5)), Duration::from_secs(35));
+    }
+
+    #[test]
     fn a_record_is_judged_by_the_requesting_instance() {
         let me = OwnerId::from_record("me");
         let handoff = since(0);

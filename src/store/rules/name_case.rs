@@ -198,6 +198,19 @@ mod tests {
     }
 
     #[test]
+    fn the_second_look_at_the_other_case_comes_early() {
+        let lease_duration = Duration::from_secs(60);
+        assert_eq!(time_to_next_look(true, lease_duration), Duration::from_secs(15));
+        assert_eq!(time_to_next_look(false, lease_duration), Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_warning_says_what_decided() {
+        let words = [CaseWarning::Idle, CaseWarning::Older, CaseWarning::Newer].map(|warning| warning.to_string());
+        assert!(words.iter().all(|text| text.contains("case")), "{words:?}");
+    }
+
+    #[test]
     fn auto_uses_the_case_that_has_records() {
         use CaseWarning::{Idle, Older};
         use NameCase::{Lower, Verbatim};

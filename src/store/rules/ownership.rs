@@ -203,6 +203,24 @@ mod tests {
         ControlFlow::Break(settled)
     }
 
+    /// A record without an epoch is younger than the clock can tell: the claim waits until it is older.
+    #[test]
+    fn only_a_record_without_an_epoch_is_awaited() {
+        let once_old = OwnershipOperation { goal: Goal::Claim, step: OwnershipStep::ReadOnceOld { written: 2 } };
+        assert_eq!(OwnershipOperation::after_write(Goal::Claim, 2, false), ControlFlow::Continue(once_old));
+        for (goal, has_epoch) in [(Goal::Claim, true), (Goal::Renew, true), (Goal::Release, false)] {
+            let next = OwnershipOperation::after_write(goal, 2, has_epoch);
+            assert_eq!(next, ended(Settled::Applied), "{goal:?} {has_epoch}");
+        }
+    }
+
+    #[test]
+    fn a_release_never_replaces_another_owner() {
+        for relation in [Relation::Other, Relation::EarlierIncarnation, Relation::LaterIncarnation] {
+            assert_eq!(after(Goal::Release, Some(found(relation, 1, 99))), ended(Settled::Lost), "{relation:?}");
+        }
+    }
+
     mod ambiguous_writes {
         use super::*;
 

@@ -7,7 +7,7 @@
 //! | `day`, `cargo day` | a group with a credential of Microsoft Entra ID, over AMQP, for hours of paused time | every event is delivered, no partition is unread for long |
 //! | `exploration` | the rules of the store and the state of the balancer, in every order of events | invariants in every state |
 //! | [`proportion`], `cargo simulate --proportion` | the same groups, while some percent of the requests fail | how much longer everything takes |
-//! | `balance` | groups of planners without a store | [`invariants`] of every plan, bounds of convergence |
+//! | `balance` | groups of planners without a store | the postconditions of every plan, bounds of convergence |
 //! | `balance_loop` | groups of balancing loops without handlers, [`sim::Simulation`] | the events of each loop |
 //! | [`ruler`], `cargo ruler` | these, on a library with planted faults | which of them finds which fault, and how soon |
 //!
@@ -31,8 +31,8 @@ mod draw;
 mod entra;
 #[cfg(test)]
 mod exploration;
+pub mod explored;
 pub mod history;
-pub mod invariants;
 pub mod proportion;
 pub mod ruler;
 pub mod sim;

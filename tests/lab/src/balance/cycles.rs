@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use serde::Deserialize;
 
 use super::table::{cases, index, owner, view};
-use crate::invariants;
+use eventhubs_checkpoint::internal::postconditions;
 
 #[derive(Deserialize)]
 struct Cycle {
@@ -37,7 +37,7 @@ fn check(case: &Cycle) {
 fn check_strategy(case: &Cycle, name: &str, strategy: LoadBalancingStrategy, expected: usize, seed: u64) {
     let (view, policy) = (view(&case.layout, case.this), Policy { strategy, ..Policy::default() });
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(seed));
-    invariants::check_plan(&view, &policy, &plan).unwrap();
+    postconditions::check_plan(&view, &policy, &plan).unwrap();
     let claimed: BTreeSet<_> = plan.claim.iter().map(index).collect();
     let context = format!("{name}, seed {seed}: {claimed:?}");
     assert_eq!(claimed.len(), expected, "{context}");

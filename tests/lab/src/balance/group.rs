@@ -18,7 +18,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
 use super::table::{INTERVAL, TERMS, id, incarnation};
-use crate::invariants;
+use eventhubs_checkpoint::internal::postconditions;
 
 struct Written {
     record: OwnershipRecord,
@@ -94,7 +94,7 @@ impl Group {
             group.join(Policy { strategy: strategy.clone(), ..Policy::default() });
         }
         group.settle();
-        invariants::check_fairness(partitions, &group.counts()).unwrap();
+        postconditions::check_fairness(partitions, &group.counts()).unwrap();
         group
     }
 
@@ -203,7 +203,7 @@ impl Group {
         let view = self.view(member);
         let policy = &self.members[member].policy;
         let plan = plan(&view, policy, &mut self.rng);
-        invariants::check_plan(&view, policy, &plan).unwrap();
+        postconditions::check_plan(&view, policy, &plan).unwrap();
         plan
     }
 

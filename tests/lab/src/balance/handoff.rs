@@ -7,7 +7,7 @@ use eventhubs_checkpoint::balancer::{ClaimReason, LoadBalancingStrategy};
 use eventhubs_checkpoint::internal::planner::Policy;
 
 use super::group::{Group, Round};
-use crate::invariants;
+use eventhubs_checkpoint::internal::postconditions;
 
 const SEEDS: std::ops::Range<u64> = 0..10;
 
@@ -113,8 +113,8 @@ fn mixed_groups_settle_with_the_fewest_moves() {
             group.members[member].policy.handoff = member % 2 == 0;
         }
         send_heartbeats(&mut group);
-        let fewest = invariants::fewest_moves(23, &group.counts());
+        let fewest = postconditions::fewest_moves(23, &group.counts());
         assert_eq!(moved(&mut group, Group::round).len(), fewest, "seed {seed}");
-        invariants::check_fairness(23, &group.counts()).unwrap();
+        postconditions::check_fairness(23, &group.counts()).unwrap();
     }
 }

@@ -8,7 +8,7 @@ use eventhubs_checkpoint::{OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 
-use crate::invariants::check_plan;
+use eventhubs_checkpoint::internal::postconditions::check_plan;
 
 /// One letter per partition. `.` unowned, `_` released, `m` this instance, `o` this instance's record that it does not
 /// run, `X` an expired owner; any other letter is a live owner.

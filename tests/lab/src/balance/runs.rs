@@ -9,7 +9,7 @@ use rand::rngs::StdRng;
 use serde::Deserialize;
 
 use super::table::{cases, index, view};
-use crate::invariants;
+use eventhubs_checkpoint::internal::postconditions;
 
 #[derive(Deserialize)]
 struct Run {
@@ -42,7 +42,7 @@ impl Run {
         for this in &self.members {
             let seen = view(&layout.iter().collect::<String>(), *this);
             let plan = plan(&seen, &policy, rng);
-            invariants::check_plan(&seen, &policy, &plan).unwrap();
+            postconditions::check_plan(&seen, &policy, &plan).unwrap();
             for claim in plan.claim {
                 moves +=
                     usize::from(matches!(seen.owner_of_partition(&claim.partition), Some(PartitionOwner::Other(_))));

@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use serde::Deserialize;
 
 use super::table::{cases, index, view};
-use crate::invariants;
+use eventhubs_checkpoint::internal::postconditions;
 
 #[derive(Deserialize)]
 struct Static {
@@ -37,7 +37,7 @@ fn check(case: &Static) {
     let policy = Policy { strategy: LoadBalancingStrategy::Static(case.assignment()), ..Policy::default() };
     let view = view(&case.start, 'a');
     let plan = plan(&view, &policy, &mut StdRng::seed_from_u64(0));
-    invariants::check_plan(&view, &policy, &plan).unwrap();
+    postconditions::check_plan(&view, &policy, &plan).unwrap();
     assert_eq!(plan.claim.iter().map(index).collect::<BTreeSet<_>>(), case.claims);
     assert_eq!(plan.release, []);
 }

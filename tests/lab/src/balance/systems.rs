@@ -10,7 +10,7 @@ use eventhubs_checkpoint::internal::planner::Policy;
 
 use super::group::{Group, Round};
 use super::table::id;
-use crate::invariants;
+use eventhubs_checkpoint::internal::postconditions;
 
 const SEEDS: std::ops::Range<u64> = 0..10;
 
@@ -50,7 +50,7 @@ fn removed_partitions_are_released() {
     let mut group = Group::balanced(20, 4, &LoadBalancingStrategy::Balanced, 1);
     group.resize(16);
     assert_eq!(group.round().releases, 4);
-    assert_eq!(moves(&group.settle()), invariants::fewest_moves(16, &group.counts()));
+    assert_eq!(moves(&group.settle()), postconditions::fewest_moves(16, &group.counts()));
     assert_eq!(group.counts_sorted(), [4, 4, 4, 4]);
 }
 
@@ -276,7 +276,7 @@ fn instances_are_added_and_removed_by_a_number() {
     group.settle();
     assign(&mut group, 4);
     let rounds = group.settle();
-    assert!(rounds.len() <= invariants::rounds_to_settle(&group.members[0].policy.strategy, 16, 4).unwrap());
+    assert!(rounds.len() <= postconditions::rounds_to_settle(&group.members[0].policy.strategy, 16, 4).unwrap());
     assert_eq!((moves(&rounds), group.counts()), (0, vec![4, 4, 4, 4]));
     assign(&mut group, 3);
     group.members[3].policy.strategy = LoadBalancingStrategy::Static(Assignment::partitions([]));

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::invariants::fewest_moves;
 use crate::sim::{Entry, Move, Simulation};
 use eventhubs_checkpoint::balancer::{ClaimReason, OwnershipEvent};
+use eventhubs_checkpoint::internal::postconditions::fewest_moves;
 use eventhubs_checkpoint::store::StorageWarning;
 
 use super::group::{

@@ -1,7 +1,8 @@
 //! Parses the storage requests of the instances.
 
+use eventhubs_checkpoint::blob::Metadata;
 use hyper::Method;
-use hyper::header::{ETAG, HeaderMap, HeaderValue, IF_MATCH};
+use hyper::header::{ETAG, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use hyper::http::request::Parts;
 use percent_encoding::percent_decode_str;
 use time::format_description::BorrowedFormatItem;
@@ -18,7 +19,8 @@ const HTTP_DATE: &[BorrowedFormatItem<'_>] =
 /// Returns what a request would write, if it writes an ownership or a checkpoint.
 pub fn written(by: IncarnationId, head: &Parts, sent: Moment) -> Option<Write> {
     let (kind, partition) = record(head.uri.path()).filter(|_| head.method == Method::PUT)?;
-    let metadata = |name: &str| text(&head.headers, &format!("x-ms-meta-{name}"));
+    let metadata = metadata(&head.headers);
+    let replaces = text(&head.headers, IF_MATCH.as_str()).map(|etag| unquoted(&etag));
     Some(Write {
         by,
         kind,
@@ -26,11 +28,21 @@ pub fn written(by: IncarnationId, head: &Parts, sent: Moment) -> Option<Write> {
         sent,
         responded: None,
         status: 0,
-        replaces: text(&head.headers, IF_MATCH.as_str()).map(|etag| unquoted(&etag)),
+        is_conditional: replaces.is_some() || head.headers.contains_key(IF_NONE_MATCH),
+        replaces,
         etag: None,
-        owner: metadata("ownerid").unwrap_or_default(),
-        position: metadata("sequencenumber").and_then(|number| number.parse().ok()).unwrap_or(-1),
+        owner: metadata.get("ownerid").unwrap_or_default().to_owned(),
+        position: metadata.get("sequencenumber").and_then(|number| number.parse().ok()).unwrap_or(-1),
+        metadata,
     })
+}
+
+fn metadata(headers: &HeaderMap) -> Metadata {
+    let of_record = |(name, value): (&HeaderName, &HeaderValue)| {
+        let key = name.as_str().strip_prefix("x-ms-meta-")?;
+        Some((key.to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    headers.iter().filter_map(of_record).collect()
 }
 
 /// Parses `.../{group}/ownership/{partition}` and the like, with encoded slashes or not.

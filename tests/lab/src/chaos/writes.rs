@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use eventhubs_checkpoint::blob::Metadata;
+
 use crate::chaos::clock::Moment;
 use crate::chaos::incarnation::IncarnationId;
 
@@ -26,6 +28,9 @@ pub struct Write {
     pub replaces: Option<String>,
     /// The ETag that it created.
     pub etag: Option<String>,
+    /// It is accepted only if the blob is as its writer knows it.
+    pub is_conditional: bool,
+    pub metadata: Metadata,
     pub owner: String,
     /// Of a checkpoint; -1 before the first event.
     pub position: i64,
@@ -97,6 +102,11 @@ pub fn chain<'a>(writes: impl IntoIterator<Item = &'a Write>) -> Vec<&'a Write> 
 
 #[cfg(test)]
 pub mod tests {
+    use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_ownership};
+    use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
+    use eventhubs_checkpoint::{Incarnation, OwnerId};
+    use time::macros::datetime;
+
     use super::*;
 
     pub fn incarnation(instance: u32) -> IncarnationId {
@@ -113,8 +123,29 @@ pub mod tests {
             status: 200,
             replaces: (!etags.0.is_empty()).then(|| etags.0.to_owned()),
             etag: Some(etags.1.to_owned()),
+            is_conditional: true,
+            metadata: metadata(kind, by, position),
             owner: by.owner(),
             position,
+        }
+    }
+
+    /// Returns what an instance or an operator records.
+    fn metadata(kind: Kind, by: IncarnationId, position: i64) -> Metadata {
+        let owner = OwnerId::new(by.owner()).unwrap();
+        match kind {
+            Kind::Ownership => {
+                let incarnation = Incarnation::new(datetime!(2026-01-01 00:00 UTC), by.number);
+                let mut record = OwnershipRecord::owned_by(owner.clone(), Some(incarnation));
+                record.operator = by.is_operator().then_some(owner);
+                encode_ownership(&record)
+            }
+            Kind::Checkpoint => {
+                let mut record = CheckpointRecord::default();
+                record.sequence_number = Some(position);
+                record.owner = Some(owner);
+                encode_checkpoint(&record)
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Scenarios in which every invariant holds.
 
 use super::notes::{Event, Invariant};
+use super::observed::must_be_listed;
 use super::scenario::{
     A1_A2_B, AB, ABC, ALWAYS, BASE, CHANGED_AND_MALFORMED, LIVE, NOTHING, SHORT_AND_LONG, Scenario, Timing,
 };
@@ -270,6 +271,7 @@ pub(super) fn is_clean(scenario: Scenario) {
     for event in scenario.reaches {
         assert!(explored.notes.contains(*event), "{}: {event:?} never happens", scenario.name);
     }
+    must_be_listed(scenario.name, explored.observed.into_iter());
 }
 
 #[test]

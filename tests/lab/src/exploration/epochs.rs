@@ -200,6 +200,15 @@ const R_EPOCH_FOREIGN_JS: Scenario = Scenario {
     reaches: &[Event::RenewalLost, Event::ReadFailed],
     ..BASIS
 };
+/// Its release, too, leaves a record without an epoch.
+const R_EPOCH_FOREIGN_RELEASES: Scenario = Scenario {
+    name: "r-epoch-foreign-releases",
+    foreign_releases: true,
+    clock: Some(Clock { end: 4, skew: true }),
+    left: Left { steals: 2, faults: 1, ..NOTHING },
+    reaches: &[Event::RenewalLost],
+    ..R_EPOCH_FOREIGN
+};
 /// Two seconds after the last claim a deletion does no harm, unless a claim that found no record is in progress.
 const R_EPOCH_DELETED: Scenario = Scenario {
     name: "r-epoch-deleted",
@@ -232,6 +241,11 @@ fn a_pinned_start_r_epoch_pinned() {
 #[test]
 fn another_sdk_erases_epochs_r_epoch_foreign() {
     is_clean(R_EPOCH_FOREIGN);
+}
+
+#[test]
+fn another_sdk_releases_r_epoch_foreign_releases() {
+    is_clean(R_EPOCH_FOREIGN_RELEASES);
 }
 
 #[test]

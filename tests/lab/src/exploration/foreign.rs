@@ -82,6 +82,10 @@ impl Model {
             let put = put_ownership(state, Owner::Foreign, Keys::default());
             let foreign = Foreign::Running { version: Version::Current, at, written };
             steps.add(FOREIGN, "renews", State { foreign, ..put });
+            if self.scenario.foreign_releases {
+                let put = put_ownership(state, Owner::Unowned, Keys::default());
+                steps.add(FOREIGN, "releases", State { foreign: Foreign::Idle, ..put });
+            }
         }
         if !own && !self.scenario.foreign_never_notices {
             let ends = self.has_operators() && at > written;

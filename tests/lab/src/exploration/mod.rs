@@ -76,6 +76,7 @@ mod heartbeat;
 mod listing;
 mod needed;
 mod notes;
+mod observed;
 mod operator;
 mod ownership;
 mod paused;

@@ -2,6 +2,8 @@
 
 use std::ops::BitOrAssign;
 
+use super::state::{Checkpoint, Write};
+
 /// Holds on every step, or, for the last one, from every state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Invariant {
@@ -169,11 +171,13 @@ impl Event {
     ];
 }
 
-/// The invariants that a step violates, and its events.
+/// The invariants that a step violates, its events, and what others can see of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
     broken: u32,
     events: u64,
+    written: Option<Write>,
+    started: Option<Option<Checkpoint>>,
 }
 
 impl Notes {
@@ -203,11 +207,31 @@ impl Notes {
     pub(super) fn contains(self, event: Event) -> bool {
         self.events & 1 << event as u64 != 0
     }
+
+    /// The storage has applied this write.
+    pub(super) fn writing(self, write: Write) -> Self {
+        Self { written: Some(write), ..self }
+    }
+
+    pub(super) fn written(self) -> Option<Write> {
+        self.written
+    }
+
+    /// An instance starts the partition, which it adopted with this checkpoint.
+    pub(super) fn starting(self, adopted: Option<Checkpoint>) -> Self {
+        Self { started: Some(adopted), ..self }
+    }
+
+    pub(super) fn started(self) -> Option<Option<Checkpoint>> {
+        self.started
+    }
 }
 
 impl BitOrAssign for Notes {
     fn bitor_assign(&mut self, other: Self) {
         self.broken |= other.broken;
         self.events |= other.events;
+        self.written = self.written.or(other.written);
+        self.started = self.started.or(other.started);
     }
 }

@@ -151,6 +151,8 @@ pub(super) struct Scenario {
     pub(super) foreign_creates_over: bool,
     /// It continues to write checkpoints after it lost the partition.
     pub(super) foreign_never_notices: bool,
+    /// It may release the partition, and stop.
+    pub(super) foreign_releases: bool,
     /// The checkpoint blob at the start, if there is one.
     pub(super) checkpoint: Option<Checkpoint>,
     pub(super) last_event: u8,
@@ -259,6 +261,7 @@ pub(super) const BASE: Scenario = Scenario {
     foreign: false,
     foreign_creates_over: false,
     foreign_never_notices: false,
+    foreign_releases: false,
     checkpoint: AT_START,
     last_event: 2,
     pins: true,

@@ -4,9 +4,10 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Display;
 use std::hash::{BuildHasherDefault, Hash};
 
-use rustc_hash::FxHasher;
+use rustc_hash::{FxHashSet, FxHasher};
 
 use super::notes::{Invariant, Notes};
+use crate::explored::Step;
 
 /// A system to explore.
 pub(super) trait System {
@@ -23,6 +24,11 @@ pub(super) trait System {
 
     /// Returns whether no participant is left that could make progress.
     fn is_hopeless(&self, state: &Self::State) -> bool;
+
+    /// Returns what others can see of a step from this state.
+    fn observed(&self, _from: &Self::State, _notes: &Notes) -> impl Iterator<Item = Step> {
+        std::iter::empty()
+    }
 }
 
 /// One step.
@@ -57,6 +63,8 @@ pub(super) struct Explored {
     pub(super) steps: usize,
     /// The events of all steps.
     pub(super) notes: Notes,
+    /// What others can see of them.
+    pub(super) observed: FxHashSet<Step>,
     pub(super) violation: Option<Violation>,
 }
 
@@ -70,6 +78,7 @@ struct Search<'a, M: System> {
     fault_free: Vec<(u32, u32)>,
     steps: usize,
     notes: Notes,
+    observed: FxHashSet<Step>,
 }
 
 pub(super) fn explore<M: System>(system: &M, aim: Aim) -> Explored {
@@ -81,9 +90,11 @@ pub(super) fn explore<M: System>(system: &M, aim: Aim) -> Explored {
         fault_free: Vec::new(),
         steps: 0,
         notes: Notes::default(),
+        observed: FxHashSet::default(),
     };
     let violation = search.forwards().or_else(|| search.backwards());
-    Explored { states: search.origins.len(), steps: search.steps, notes: search.notes, violation }
+    let Search { origins, steps, notes, observed, .. } = search;
+    Explored { states: origins.len(), steps, notes, observed, violation }
 }
 
 impl<M: System> Search<'_, M> {
@@ -99,6 +110,7 @@ impl<M: System> Search<'_, M> {
             for edge in edges.drain(..) {
                 self.steps += 1;
                 self.notes |= edge.notes;
+                self.observed.extend(self.system.observed(&state, &edge.notes));
                 if let Some(invariant) = self.aim.invariants.iter().find(|invariant| edge.notes.breaks(**invariant)) {
                     let mut trace = self.trace(from);
                     trace.push(edge.label.to_string());

@@ -80,9 +80,12 @@ fn apply(state: &State, write: Write) -> Option<(State, Notes)> {
         None => !exists,
         Some(version) => exists && version == Version::Current,
     };
-    holds.then(|| match write.content {
-        Content::Ownership { owner, keys } => (put_ownership(state, owner, keys), Notes::default()),
-        Content::Checkpoint { .. } => put_checkpoint(state, write),
+    holds.then(|| {
+        let (next, notes) = match write.content {
+            Content::Ownership { owner, keys } => (put_ownership(state, owner, keys), Notes::default()),
+            Content::Checkpoint { .. } => put_checkpoint(state, write),
+        };
+        (next, notes.writing(write))
     })
 }
 

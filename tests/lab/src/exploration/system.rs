@@ -14,6 +14,7 @@ use super::state::{
     Checkpoint, Content, Foreign, Handoff, HandoffStep, Instance, Owner, RunState, State, Task, Writer,
 };
 use super::storage::{self, Response};
+use crate::explored::Step;
 
 pub(super) const FOREIGN: &str = "F";
 pub(super) const PINNER: &str = "the group's first instance";
@@ -309,6 +310,10 @@ impl System for Model {
         let requester = state.instances.iter().any(|instance| instance.handoff.is_some());
         let resetting = self.operators().any(|number| state.instances[number].run_state != RunState::Over);
         stored && owned && !requester && !resetting
+    }
+
+    fn observed(&self, from: &State, notes: &Notes) -> impl Iterator<Item = Step> {
+        self.observed_steps(from, *notes)
     }
 
     fn is_hopeless(&self, state: &State) -> bool {

@@ -204,7 +204,10 @@ impl Model {
         let missed = up_to(work.at) & !state.processed;
         let skipped = !adopted.pinned && missed & !state.passed != 0;
         state.passed |= missed;
-        let notes = self.is_given_its_epoch(state, number);
+        let mut notes = self.is_given_its_epoch(state, number);
+        if !state.instances[number].work.paused {
+            notes = notes.starting(version.map(|_| adopted));
+        }
         notes
             .breaking(Invariant::Skipped, skipped)
             .with_if(Event::PinAdopted, adopted.pinned && missed != 0)

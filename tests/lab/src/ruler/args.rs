@@ -29,6 +29,10 @@ pub struct Args {
     #[arg(long)]
     pub again: bool,
 
+    /// Scores the unit tests of these parts of the library by the mutants of `cargo-mutants`, instead [default: all].
+    #[arg(long, value_delimiter = ',', num_args = 0.., value_name = "PART")]
+    pub score: Option<Vec<String>>,
+
     /// Only plants the mutants, and prints the folder of the copy.
     #[arg(long)]
     pub plant_only: bool,

@@ -79,7 +79,7 @@ impl Engine {
                 let mut command = programs.command("chaos");
                 command.args(["--duration", "60", "--instances", "4", "--partitions", "16", "--events", "60000"]);
                 let began = Instant::now();
-                let failed = run_until_failure(command, mutant)?;
+                let failed = run_until_failure(command, mutant, LONGEST)?;
                 Ok(Verdict::of(failed, None, began.elapsed()))
             }
         }
@@ -183,7 +183,7 @@ impl Programs {
         let mut command = self.command(name);
         command.args(filters).args(["--test-threads", "8"]);
         let began = Instant::now();
-        let failed = run_until_failure(command, mutant)?;
+        let failed = run_until_failure(command, mutant, LONGEST)?;
         Ok(Verdict::of(failed, None, began.elapsed()))
     }
 
@@ -202,7 +202,7 @@ impl Programs {
 fn run_seeds(mutant: Option<usize>, command: impl Fn(u64) -> Command) -> Result<Verdict, Failure> {
     let began = Instant::now();
     for seed in 1..=SEEDS {
-        if run_until_failure(command(seed), mutant)? {
+        if run_until_failure(command(seed), mutant, LONGEST)? {
             return Ok(Verdict::of(true, Some(seed), began.elapsed()));
         }
     }
@@ -210,7 +210,7 @@ fn run_seeds(mutant: Option<usize>, command: impl Fn(u64) -> Command) -> Result<
 }
 
 /// Runs a program with a mutant. Returns at the first test that fails; at the end, whether the program failed.
-fn run_until_failure(mut command: Command, mutant: Option<usize>) -> Result<bool, Failure> {
+pub fn run_until_failure(mut command: Command, mutant: Option<usize>, longest: Duration) -> Result<bool, Failure> {
     if let Some(number) = mutant {
         command.env(VARIABLE, number.to_string());
     }
@@ -220,7 +220,7 @@ fn run_until_failure(mut command: Command, mutant: Option<usize>) -> Result<bool
     thread::spawn(move || BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
     let began = Instant::now();
     loop {
-        match lines.recv_timeout(LONGEST.saturating_sub(began.elapsed())) {
+        match lines.recv_timeout(longest.saturating_sub(began.elapsed())) {
             Ok(line) if !line.ends_with("... FAILED") => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(!child.wait()?.success()),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {

@@ -8,6 +8,7 @@ mod args;
 mod engines;
 mod mutants;
 mod results;
+mod score;
 mod tree;
 
 use std::process::ExitCode;
@@ -37,6 +38,9 @@ pub fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<(), Failure> {
+    if let Some(parts) = &args.score {
+        return score::run(args, parts);
+    }
     let mutants = mutants::all();
     let root = tree::plant(&mutants)?;
     if args.plant_only {

@@ -25,7 +25,8 @@ pub(crate) fn is_active(number: usize) -> bool {
 }
 "#;
 
-fn repository() -> PathBuf {
+/// Returns the folder of the repository.
+pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
@@ -36,7 +37,14 @@ pub fn folder() -> PathBuf {
 
 /// Copies the files that git knows, and plants all mutants. Returns the folder of the copy.
 pub fn plant(mutants: &[&Mutant]) -> Result<PathBuf, Failure> {
-    let copy = folder().join("tree");
+    let root = folder().join("tree");
+    copy(&root, |path, content| planted(path, content, mutants))?;
+    add_switches(&root)?;
+    Ok(root)
+}
+
+/// Copies the files that git knows, each as `change` returns it.
+pub fn copy(root: &Path, change: impl Fn(&str, Vec<u8>) -> Result<Vec<u8>, Failure>) -> Result<(), Failure> {
     let listed = Command::new("git")
         .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
         .current_dir(repository())
@@ -47,18 +55,22 @@ pub fn plant(mutants: &[&Mutant]) -> Result<PathBuf, Failure> {
     for path in String::from_utf8(listed.stdout)?.split_terminator('\0') {
         let source = repository().join(path);
         if source.is_file() {
-            write_if_changed(&copy.join(path), &planted(path, fs::read(source)?, mutants)?)?;
+            write_if_changed(&root.join(path), &change(path, fs::read(source)?)?)?;
         }
     }
-    write_if_changed(&copy.join("src/planted.rs"), SWITCHES.replace("VARIABLE", VARIABLE).as_bytes())?;
-    Ok(copy)
+    Ok(())
+}
+
+/// Adds the module that turns mutants on.
+pub fn add_switches(root: &Path) -> Result<(), Failure> {
+    let library = fs::read(repository().join("src/lib.rs"))?;
+    write_if_changed(&root.join("src/lib.rs"), &[library, b"\nmod planted;\n".to_vec()].concat())?;
+    write_if_changed(&root.join("src/planted.rs"), SWITCHES.replace("VARIABLE", VARIABLE).as_bytes())?;
+    Ok(())
 }
 
 /// Returns the content of a file with its mutants.
 fn planted(path: &str, content: Vec<u8>, mutants: &[&Mutant]) -> Result<Vec<u8>, Failure> {
-    if path == "src/lib.rs" {
-        return Ok([content, b"\nmod planted;\n".to_vec()].concat());
-    }
     let mut mutants = mutants.iter().enumerate().filter(|(_, mutant)| mutant.file == path).peekable();
     if mutants.peek().is_none() {
         return Ok(content);
@@ -75,7 +87,7 @@ fn planted(path: &str, content: Vec<u8>, mutants: &[&Mutant]) -> Result<Vec<u8>,
 }
 
 /// Leaves the time of an unchanged file, so that cargo does not compile it again.
-fn write_if_changed(path: &Path, content: &[u8]) -> io::Result<()> {
+pub fn write_if_changed(path: &Path, content: &[u8]) -> io::Result<()> {
     if fs::read(path).is_ok_and(|present| present == content) {
         return Ok(());
     }

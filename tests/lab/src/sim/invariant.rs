@@ -62,13 +62,15 @@ pub enum Invariant {
     Operator,
     /// A shutdown without faults leaves nothing undone.
     CleanShutdown,
+    /// The [exploration](crate::explored) contains every write of this crate, and every start of a partition.
+    Explored,
     /// After an instance has ended, none of its tasks and none of its memory remain.
     NoLeaks,
 }
 
 impl Invariant {
     /// All invariants.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::Fenced,
         Self::CheckpointMonotonic,
         Self::NothingSkipped,
@@ -92,6 +94,7 @@ impl Invariant {
         Self::Paused,
         Self::Operator,
         Self::CleanShutdown,
+        Self::Explored,
         Self::NoLeaks,
     ];
 }

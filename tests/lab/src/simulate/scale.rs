@@ -7,10 +7,10 @@ use eventhubs_checkpoint::balancer::{BalancerConfig, OwnershipEvent};
 use eventhubs_checkpoint::cost::RequestPrices;
 use tokio::time::sleep;
 
-use crate::invariants::fewest_moves;
 use crate::sim::{Entry, LoopEventKind, Metered, Simulation};
 use crate::simulate::Failure;
 use crate::table;
+use eventhubs_checkpoint::internal::postconditions::fewest_moves;
 
 /// The limits of a storage account in Azure, in requests per second: of the account, and of one blob.
 const ACCOUNT_LIMIT: u64 = 20_000;

@@ -1,6 +1,7 @@
 //! The checks, based on outside observations and on what the handlers wrote to disk.
 
 mod duplicates;
+mod explored;
 mod group;
 mod resets;
 mod resources;
@@ -38,6 +39,7 @@ pub fn all(run_data: &RunData) -> Vec<Check> {
     let mut checks = rules::checks(run_data, &sessions);
     let duplicates = duplicates(run_data, &sessions);
     checks.extend([
+        explored::is_explored(run_data, &sessions),
         resets::are_reported(run_data, &sessions, &duplicates),
         duplicates::are_explained(&duplicates),
         group::is_balanced(run_data),

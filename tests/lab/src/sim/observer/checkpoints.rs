@@ -2,6 +2,7 @@
 
 use eventhubs_checkpoint::blob::Metadata;
 use eventhubs_checkpoint::internal::codec::decode_checkpoint;
+use eventhubs_checkpoint::store::CheckpointRecord;
 use tokio::time::Instant;
 
 use super::timeline::TimelineEvent;
@@ -12,6 +13,7 @@ impl State {
     pub(super) fn checkpoint_written(&mut self, incarnation: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_checkpoint(name, metadata);
         let position = record.sequence_number.unwrap_or(-1);
+        self.checkpoint_step(incarnation, partition, &record);
         self.partitions[partition].paused_until = record.paused.and_then(|pause| pause.until);
         let may_reset = self.is_operator(incarnation) || self.partitions[partition].adopted_by == Some(incarnation);
         let book = &mut self.partitions[partition];
@@ -42,6 +44,15 @@ impl State {
             self.judged(incarnation, partition, verdict);
         }
         self.put_or_moved(incarnation, partition, stored, position);
+    }
+
+    fn checkpoint_step(&mut self, incarnation: usize, partition: usize, record: &CheckpointRecord) {
+        let records = &mut self.partitions[partition].records;
+        if !self.incarnations[incarnation].crate_processor {
+            return records.foreign_checkpoint(record.clone());
+        }
+        let step = records.checkpoint_written(&incarnation, record.clone());
+        self.must_be_explored(incarnation, partition, step);
     }
 
     fn first_checkpoint(&mut self, incarnation: usize, partition: usize, position: i64) -> Purpose {

@@ -35,6 +35,8 @@ impl State {
         }
         if self.incarnations[incarnation].crate_processor {
             self.group_begins();
+            let step = self.partitions[partition].records.started(&incarnation);
+            self.must_be_explored(incarnation, partition, step);
             self.must_not_be_paused(incarnation, partition, epoch);
         }
         self.record(incarnation, TimelineEvent::HandlerStarted { partition });
@@ -182,6 +184,7 @@ impl State {
         self.note(format!("{} partition {partition}: {reason:?}", self.name_of(incarnation)));
         let name = self.name_of(incarnation);
         let session = self.incarnations[incarnation].sessions.remove(&partition);
+        self.partitions[partition].records.stopped(&incarnation);
         self.check(Invariant::OneHandler, session.is_some(), || format!("{name} stopped partition {partition} twice"));
         self.record(incarnation, TimelineEvent::HandlerStopped { partition });
         let Some(session) = session.filter(|_| matches!(reason, StopReason::OwnershipLost { .. })) else { return };

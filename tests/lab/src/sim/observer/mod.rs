@@ -32,6 +32,7 @@ pub(super) use self::unread_time::Slowdown;
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
+use crate::explored::{PartitionRecords, Step, is_known};
 use crate::history::{self, Verdict};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::Metadata;
@@ -123,6 +124,7 @@ struct Partition {
     /// By the index of an incarnation.
     history: history::Partition<usize>,
     epochs: history::Epochs,
+    records: PartitionRecords<usize>,
     written: Instant,
     /// The last accepted metadata of the ownership record.
     record: Metadata,
@@ -159,6 +161,7 @@ impl Partition {
         Self {
             history: history::Partition::default(),
             epochs: history::Epochs::default(),
+            records: PartitionRecords::default(),
             written: Instant::now(),
             record: Metadata::new(),
             added: false,
@@ -287,6 +290,14 @@ impl State {
         let holds = verdict.breach.is_none();
         self.check(verdict.rule.into(), holds, || {
             format!("{name} {} (partition {partition})", verdict.breach.unwrap_or_default())
+        });
+    }
+
+    /// Checks that the exploration contains this step.
+    fn must_be_explored(&mut self, incarnation: usize, partition: usize, step: Step) {
+        let name = self.name_of(incarnation);
+        self.check(Invariant::Explored, is_known(step), || {
+            format!("{name} does to partition {partition} what the exploration never does: {step}")
         });
     }
 

@@ -29,6 +29,7 @@ impl State {
     pub(super) fn ownership_written(&mut self, incarnation: usize, partition: usize, name: &str, metadata: &Metadata) {
         let (record, _) = decode_ownership(name, metadata);
         self.operator_is_known(incarnation, &record);
+        self.ownership_step(incarnation, partition, &record);
         let holder = self.owner_in_record(&record);
         self.trace(incarnation, "owns", partition, holder.map_or(-1, |holder| i64::try_from(holder).unwrap_or(-1)));
         let expired = self.is_expired(partition);
@@ -41,6 +42,19 @@ impl State {
             self.changes_hands(partition, &change, holder, expired);
         }
         self.partitions[partition].written = Instant::now();
+    }
+
+    fn ownership_step(&mut self, incarnation: usize, partition: usize, record: &OwnershipRecord) {
+        let is_operator = self.is_operator(incarnation);
+        let records = &mut self.partitions[partition].records;
+        if !self.incarnations[incarnation].crate_processor {
+            return records.foreign_ownership(record.clone());
+        }
+        if is_operator {
+            records.is_operator(&incarnation);
+        }
+        let step = records.ownership_written(&incarnation, record.clone());
+        self.must_be_explored(incarnation, partition, step);
     }
 
     /// An instance wrote its heartbeat, or declared another instance dead.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Partition, State};
-use crate::invariants::check_fairness;
 use crate::sim::invariant::Invariant;
+use eventhubs_checkpoint::internal::postconditions::check_fairness;
 
 /// The key of a record that its owner reserved for its own restart.
 const AWAY: &str = "ehcaway";

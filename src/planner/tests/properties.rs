@@ -1,237 +1,27 @@
 //! Properties of every plan and of every group. Seeded: a failure prints the seed that repeats it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use eventhubs_checkpoint::balancer::{Assignment, ClaimReason, LoadBalancingStrategy, PartitionOwner, PartitionView};
-use eventhubs_checkpoint::internal::planner::{ClaimPace, Idleness, Plan, Policy, View, plan};
-use eventhubs_checkpoint::{OwnerId, PartitionId};
-use rand::rngs::StdRng;
-use rand::seq::SliceRandom;
-use rand::{RngExt, SeedableRng};
+use super::*;
+use crate::planner::fairness::{OwnerLoads, check_evenness, check_fairness, fewest_moves};
+use crate::planner::idle::Idleness;
+use crate::planner::policy::{Assignment, ClaimPace, LoadBalancingStrategy};
+use crate::planner::postconditions::rounds_to_settle;
 
-use super::table::id;
-use crate::invariants::{self, Violation};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Free,
-    Released,
-    Expired,
-    Held(usize),
-    /// Recorded as this owner's, but not run by it.
-    Reclaimable(usize),
-    Handing {
-        from: usize,
-        to: usize,
-    },
-    Reserved(usize),
-}
-
-/// A group without records and ages.
-struct World {
-    owners: Vec<OwnerId>,
-    partitions: Vec<PartitionId>,
-    slots: Vec<Slot>,
-    /// Whether each owner hands over on request.
-    cooperative: Vec<bool>,
-    /// Whether each owner sends heartbeats.
-    sends_heartbeats: Vec<bool>,
-    rng: StdRng,
-}
-
-/// The changes of one round.
-#[derive(Debug, Default, PartialEq, Eq)]
-struct Changes {
-    claims: usize,
-    /// Stolen or requested.
-    moves: usize,
-    releases: usize,
-    handed_over: usize,
-}
-
-impl World {
-    fn new(owners: usize, slots: Vec<Slot>, rng: StdRng) -> Self {
-        let (cooperative, sends_heartbeats) = (vec![false; owners], vec![false; owners]);
-        let owners = (0..owners).map(|number| OwnerId::new(format!("owner-{number:03}")).unwrap()).collect();
-        Self { owners, partitions: (0..slots.len()).map(id).collect(), slots, cooperative, sends_heartbeats, rng }
-    }
-
-    /// Creates a world in any possible state.
-    fn any(partitions: usize, owners: usize, mut rng: StdRng) -> Self {
-        // From nearly everything held to nearly everything unowned, and from even to lopsided.
-        let held_percent = rng.random_range(0..=100);
-        let crowd = rng.random_range(1..=owners);
-        let slots = (0..partitions).map(|_| match rng.random_range(0..100) {
-            roll if roll < held_percent => Slot::Held(rng.random_range(0..crowd)),
-            _ => Self::any_slot_but_held(owners, &mut rng),
-        });
-        let slots = slots.collect();
-        let mut world = Self::new(owners, slots, StdRng::seed_from_u64(rng.random()));
-        for owner in 0..owners {
-            (world.cooperative[owner], world.sends_heartbeats[owner]) = (rng.random(), rng.random());
-        }
-        world
-    }
-
-    fn any_slot_but_held(owners: usize, rng: &mut StdRng) -> Slot {
-        let (from, to) = (rng.random_range(0..owners), rng.random_range(0..owners));
-        match rng.random_range(0..6) {
-            0 => Slot::Released,
-            1 => Slot::Expired,
-            2 => Slot::Reclaimable(from),
-            3 if from != to => Slot::Handing { from, to },
-            4 => Slot::Reserved(to),
-            _ => Slot::Free,
-        }
-    }
-
-    /// Creates a world in which every owner holds something, and some of the rest is unowned.
-    fn seen_by_all(partitions: usize, owners: usize, mut rng: StdRng) -> Self {
-        let unowned_percent = [0, 20, 100][rng.random_range(0..3)];
-        let crowd = rng.random_range(1..=owners);
-        let slots = (0..partitions).map(|place| match rng.random_range(0..100) {
-            _ if place < owners => Slot::Held(place),
-            roll if roll < unowned_percent => [Slot::Free, Slot::Released, Slot::Expired][rng.random_range(0..3)],
-            _ => Slot::Held(rng.random_range(0..crowd)),
-        });
-        let slots = slots.collect();
-        Self::new(owners, slots, rng)
-    }
-
-    fn entry(&self, partition: &PartitionId, slot: Slot, this: usize) -> PartitionView {
-        let held = |owner: usize| {
-            if owner == this { PartitionOwner::This } else { PartitionOwner::Other(self.owners[owner].clone()) }
-        };
-        let holder = match slot {
-            Slot::Free => PartitionOwner::Unowned,
-            Slot::Released | Slot::Reserved(_) => PartitionOwner::Released,
-            Slot::Expired => PartitionOwner::Expired(OwnerId::new("late").unwrap()),
-            Slot::Reclaimable(owner) if owner == this => PartitionOwner::Reclaimable,
-            Slot::Held(owner) | Slot::Reclaimable(owner) | Slot::Handing { from: owner, .. } => held(owner),
-        };
-        let mut entry = PartitionView::new(partition.clone(), holder);
-        if let Slot::Held(owner) | Slot::Reclaimable(owner) | Slot::Handing { from: owner, .. } = slot {
-            entry.cooperative = owner != this && self.cooperative[owner];
-        }
-        if let Slot::Handing { to, .. } | Slot::Reserved(to) = slot {
-            entry.handoff_to = Some(self.owners[to].clone());
-        }
-        entry
-    }
-
-    fn view(&self, this: usize) -> View<'static> {
-        let entries = self.partitions.iter().zip(&self.slots);
-        let others = (0..self.owners.len()).filter(|owner| *owner != this && self.sends_heartbeats[*owner]);
-        View {
-            partitions: entries.map(|(partition, slot)| self.entry(partition, *slot, this)).collect(),
-            records: HashMap::new(),
-            removed: Vec::new(),
-            present: others.map(|owner| self.owners[owner].clone()).collect(),
-            not_requestable: BTreeSet::new(),
-            me: self.owners[this].clone(),
-            replaced_by: None,
-            foreign_owner: false,
-            next_expiry: None,
-            owners: BTreeMap::new(),
-        }
-    }
-
-    fn counts(&self) -> Vec<usize> {
-        let mut counts = vec![0; self.owners.len()];
-        for slot in &self.slots {
-            if let Slot::Held(owner) | Slot::Handing { to: owner, .. } | Slot::Reserved(owner) = slot {
-                counts[*owner] += 1;
-            }
-        }
-        counts
-    }
-
-    fn unowned(&self) -> usize {
-        self.slots.iter().filter(|slot| matches!(slot, Slot::Free | Slot::Released | Slot::Expired)).count()
-    }
-
-    /// Hands over the requested partitions of an owner, plans for it, checks the plan, and applies it.
-    fn act(&mut self, this: usize, policy: &Policy) -> Result<Changes, Violation> {
-        let handed_over = self.hand_over(this);
-        let view = self.view(this);
-        let plan = plan(&view, policy, &mut self.rng);
-        invariants::check_plan(&view, policy, &plan)?;
-        Ok(Changes { handed_over, ..self.apply(this, &plan) })
-    }
-
-    fn hand_over(&mut self, this: usize) -> usize {
-        let mut handed_over = 0;
-        for slot in &mut self.slots {
-            if let Slot::Handing { from, to } = *slot
-                && from == this
-            {
-                *slot = Slot::Reserved(to);
-                handed_over += 1;
-            }
-        }
-        handed_over
-    }
-
-    fn apply(&mut self, this: usize, plan: &Plan) -> Changes {
-        let place = |partition: &PartitionId| partition.as_str().parse::<usize>().unwrap();
-        for release in &plan.release {
-            self.slots[place(&release.partition)] = Slot::Released;
-        }
-        for claim in &plan.claim {
-            self.slots[place(&claim.partition)] = Slot::Held(this);
-        }
-        for handoff in &plan.handoff {
-            let slot = &mut self.slots[place(&handoff.partition)];
-            if let Slot::Held(from) | Slot::Reclaimable(from) = *slot {
-                *slot = Slot::Handing { from, to: this };
-            }
-        }
-        let stolen = plan.claim.iter().filter(|claim| matches!(claim.reason, ClaimReason::Stolen(_))).count();
-        let moves = stolen + plan.handoff.len();
-        Changes { claims: plan.claim.len(), moves, releases: plan.release.len(), handed_over: 0 }
-    }
-
-    /// Lets every owner act in turn, each by its own policy.
-    fn round(&mut self, policy_of: &impl Fn(usize) -> Policy) -> Result<Changes, Violation> {
-        let mut sum = Changes::default();
-        for this in 0..self.owners.len() {
-            let changes = self.act(this, &policy_of(this))?;
-            sum.claims += changes.claims;
-            sum.moves += changes.moves;
-            sum.releases += changes.releases;
-            sum.handed_over += changes.handed_over;
-        }
-        Ok(sum)
-    }
-
-    /// Every owner observes before any of them acts. Of those that want the same partition the first one wins.
-    fn round_at_once(&mut self, policy: &Policy) -> usize {
-        let owners = 0..self.owners.len();
-        let mut plans: Vec<_> = owners.map(|this| (this, plan(&self.view(this), policy, &mut self.rng))).collect();
-        plans.shuffle(&mut self.rng);
-        let handed_over: usize = (0..self.owners.len()).map(|this| self.hand_over(this)).sum();
-        let mut taken = BTreeSet::new();
-        for (this, mut plan) in plans {
-            plan.claim.retain(|claim| taken.insert(claim.partition.clone()));
-            plan.handoff.retain(|handoff| taken.insert(handoff.partition.clone()));
-            self.apply(this, &plan);
-        }
-        taken.len() + handed_over
-    }
-
-    /// Runs rounds until nothing changes, at most this many, and returns how many changed something, and the moves.
-    fn settle(&mut self, at_most: usize, policy_of: impl Fn(usize) -> Policy) -> Result<(usize, usize), Violation> {
-        let mut moves = 0;
-        for rounds in 0..=at_most {
-            let changes = self.round(&policy_of)?;
-            if changes == Changes::default() {
-                return Ok((rounds, moves));
-            }
-            moves += changes.moves;
-        }
-        panic!("not settled within {at_most} rounds: {:?}", self.counts());
-    }
+/// Convergence of [`LoadBalancingStrategy::Weighted`] once everything is owned: returns the maximum number of steals;
+/// each round that does not settle has one. Every steal lowers the sum of the squared distances from the fair load by
+/// at least twice the lightest weight times the least gain. The bound is far above the number in practice.
+///
+/// Before that, unowned partitions are claimed in at most as many rounds as there are such partitions: while there is
+/// one, an owner is below the fair load.
+fn steals_to_settle(view: &View<'_>, policy: &Policy, threshold_percent: u32) -> u128 {
+    let loads = OwnerLoads::new(view, policy);
+    let owners = loads.count_owners();
+    let squares = loads.by_owner.values().fold(0, |sum: u128, load| sum.saturating_add(load.saturating_mul(*load)));
+    let distances = squares.saturating_sub(loads.total.saturating_mul(loads.total) / owners);
+    let least_gain = u128::from(threshold_percent) * loads.total / (100 * owners) + 1;
+    let lightest = loads.weights.iter().copied().min().unwrap_or(1);
+    distances / (2 * lightest * least_gain)
 }
 
 fn by(strategy: &LoadBalancingStrategy) -> Policy {
@@ -244,11 +34,11 @@ fn with_and_without_handoff(strategy: &LoadBalancingStrategy) -> [(Policy, usize
     [(by(strategy), 0), (Policy { handoff: true, ..by(strategy) }, 2)]
 }
 
-/// Mostly small, sometimes as large as possible.
+/// Mostly small, sometimes large. `cargo simulate --scale` has the largest groups.
 fn size(rng: &mut StdRng) -> (usize, usize) {
     match rng.random_range(0..20) {
-        0 => (rng.random_range(0..=2048), rng.random_range(1..=300)),
-        1..5 => (rng.random_range(0..=256), rng.random_range(1..=40)),
+        0 => (rng.random_range(0..=256), rng.random_range(1..=40)),
+        1..5 => (rng.random_range(0..=64), rng.random_range(1..=16)),
         _ => (rng.random_range(0..=24), rng.random_range(1..=8)),
     }
 }
@@ -312,7 +102,7 @@ fn any_plan_for_any_view_is_safe_and_stable() {
         let policy = Policy { idle: some_below_share(&view, &policy, partitions), ..policy };
         let planned = || plan(&view, &policy, &mut StdRng::seed_from_u64(7));
         assert_eq!(planned(), planned(), "the same input gives the same plan");
-        invariants::check_plan(&view, &policy, &planned())
+        check_plan(&view, &policy, &planned())
     });
 }
 
@@ -353,7 +143,7 @@ fn unowned_shares_of_idle_owners_go_to_the_others() {
                         idleness.record_view(&view, &policy(BTreeSet::new()), None, now, Duration::from_secs(60));
                     let policy = policy(idle);
                     let plan = plan(&view, &policy, &mut world.rng);
-                    invariants::check_plan(&view, &policy, &plan)?;
+                    check_plan(&view, &policy, &plan)?;
                     world.apply(this, &plan);
                 }
             }
@@ -374,10 +164,10 @@ fn by_number_groups_settle_with_the_fewest_moves() {
         {
             let mut world = World::seen_by_all(partitions, owners, StdRng::seed_from_u64(rng.random()));
             world.cooperative = (0..owners).map(|_| rng.random()).collect();
-            let fewest = invariants::fewest_moves(partitions, &world.counts());
-            let bound = invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
+            let fewest = fewest_moves(partitions, &world.counts());
+            let bound = rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
             let (_, moves) = world.settle(bound, |_| policy.clone())?;
-            invariants::check_fairness(partitions, &world.counts())?;
+            check_fairness(partitions, &world.counts())?;
             assert_eq!(moves, fewest, "{policy:?}");
             assert!(world.slots.iter().all(|slot| matches!(slot, Slot::Held(_))));
             // The group stays settled for any random numbers.
@@ -398,9 +188,9 @@ fn by_number_unseen_owners_settle_within_the_bound() {
         {
             let mut world = World::any(partitions, owners, StdRng::seed_from_u64(rng.random()));
             // Operations in progress at the start complete first.
-            let bound = 2 + invariants::rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
+            let bound = 2 + rounds_to_settle(&policy.strategy, partitions, owners).unwrap() + more;
             world.settle(bound, |_| policy.clone())?;
-            invariants::check_fairness(partitions, &world.counts())?;
+            check_fairness(partitions, &world.counts())?;
         }
         Ok(())
     });
@@ -413,11 +203,10 @@ fn joins_of_a_balanced_group_cause_the_fewest_moves() {
         let partitions = before + rng.random_range(0..=60);
         let slots = (0..partitions).map(|place| Slot::Held(place % before)).collect();
         let mut world = World::new(before + joining, slots, rng);
-        let fewest = invariants::fewest_moves(partitions, &world.counts());
-        let bound =
-            invariants::rounds_to_settle(&LoadBalancingStrategy::Balanced, partitions, before + joining).unwrap();
+        let fewest = fewest_moves(partitions, &world.counts());
+        let bound = rounds_to_settle(&LoadBalancingStrategy::Balanced, partitions, before + joining).unwrap();
         let (_, moves) = world.settle(bound, |_| Policy::default())?;
-        invariants::check_fairness(partitions, &world.counts())?;
+        check_fairness(partitions, &world.counts())?;
         assert_eq!(moves, fewest);
         Ok(())
     });
@@ -435,10 +224,10 @@ fn heartbeats_ensure_the_fewest_moves_and_none_twice() {
             let mut world = World::new(crowd + joining, slots.clone(), StdRng::seed_from_u64(rng.random()));
             world.cooperative = (0..crowd + joining).map(|_| rng.random()).collect();
             world.sends_heartbeats = vec![true; crowd + joining];
-            let fewest = invariants::fewest_moves(partitions, &world.counts());
-            let bound = invariants::rounds_to_settle(&policy.strategy, partitions, crowd + joining).unwrap() + more;
+            let fewest = fewest_moves(partitions, &world.counts());
+            let bound = rounds_to_settle(&policy.strategy, partitions, crowd + joining).unwrap() + more;
             let (_, moves) = world.settle(bound, |_| policy.clone())?;
-            invariants::check_fairness(partitions, &world.counts())?;
+            check_fairness(partitions, &world.counts())?;
             let changed = world.slots.iter().zip(&slots).filter(|(after, before)| after != before).count();
             assert_eq!((moves, changed), (fewest, fewest), "{policy:?}");
         }
@@ -461,19 +250,19 @@ fn groups_that_act_at_the_same_moment_settle_too() {
         let rounds = (0..100).take_while(|_| world.round_at_once(&policy) > 0).count();
         assert!(rounds < 100, "{strategy:?}: {:?}", world.counts());
         if matches!(strategy, LoadBalancingStrategy::Balanced | LoadBalancingStrategy::Greedy) {
-            invariants::check_fairness(partitions, &world.counts())?;
+            check_fairness(partitions, &world.counts())?;
         }
         Ok(())
     });
 }
 
 #[test]
-fn the_largest_group_settles() {
+fn a_large_group_settles() {
     for_each_seed(1, |rng| {
-        let mut world = World::any(2048, 300, rng);
-        let bound = 2 + invariants::rounds_to_settle(&LoadBalancingStrategy::Greedy, 2048, 300).unwrap();
+        let mut world = World::any(512, 75, rng);
+        let bound = 2 + rounds_to_settle(&LoadBalancingStrategy::Greedy, 512, 75).unwrap();
         world.settle(bound, |_| by(&LoadBalancingStrategy::Greedy))?;
-        invariants::check_fairness(2048, &world.counts())
+        check_fairness(512, &world.counts())
     });
 }
 
@@ -490,7 +279,7 @@ fn the_fewest_moves_match_an_exhaustive_search() {
             let share = |owner: usize| floor + usize::from(choice >> owner & 1 == 1);
             counts.iter().enumerate().map(|(owner, held)| held.saturating_sub(share(owner))).sum::<usize>()
         });
-        assert_eq!(moves.min().unwrap(), invariants::fewest_moves(partitions, &counts), "{counts:?} of {partitions}");
+        assert_eq!(moves.min().unwrap(), fewest_moves(partitions, &counts), "{counts:?} of {partitions}");
         Ok(())
     });
 }
@@ -508,7 +297,7 @@ fn by_assignment_groups_settle_in_two_rounds() {
             }
         }
         let strategy = |this| LoadBalancingStrategy::Static(Assignment::index(this, owners).unwrap());
-        let bound = invariants::rounds_to_settle(&strategy(0), partitions, owners).unwrap();
+        let bound = rounds_to_settle(&strategy(0), partitions, owners).unwrap();
         let (_, moves) = world.settle(bound, |this| by(&strategy(this)))?;
         assert_eq!(moves, 0);
         assert!(world.slots.iter().enumerate().all(|(place, slot)| *slot == Slot::Held(place % owners)));
@@ -544,10 +333,10 @@ fn by_load_groups_settle_evenly_within_the_bound() {
             }
         }
         assert_eq!(world.unowned(), 0);
-        let bound = invariants::steals_to_settle(&world.view(0), &policy, threshold_percent);
+        let bound = steals_to_settle(&world.view(0), &policy, threshold_percent);
         let (rounds, moves) = world.settle(usize::try_from(bound).unwrap().min(10_000), |_| policy.clone())?;
         assert!(moves as u128 <= bound && rounds <= moves, "{rounds} rounds, {moves} moves of {bound}");
-        invariants::check_evenness(&world.view(0), &policy, threshold_percent)?;
+        check_evenness(&world.view(0), &policy, threshold_percent)?;
         assert_eq!(world.round(&|_| policy.clone())?, Changes::default());
         Ok(())
     });
@@ -587,10 +376,10 @@ fn by_equal_loads_the_moves_are_the_fewest() {
                 *slot = Slot::Held(place * place % owners);
             }
         });
-        let fewest = invariants::fewest_moves(partitions, &world.counts());
+        let fewest = fewest_moves(partitions, &world.counts());
         let policy = by(&LoadBalancingStrategy::Weighted { threshold_percent: 0 });
         let (_, moves) = world.settle(fewest, |_| policy.clone())?;
-        invariants::check_fairness(partitions, &world.counts())?;
+        check_fairness(partitions, &world.counts())?;
         assert_eq!(moves, fewest);
         Ok(())
     });
