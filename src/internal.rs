@@ -37,6 +37,12 @@ pub mod blob {
     }
 }
 
+/// Listings, connection strings and URLs of Azure.
+#[cfg(feature = "azure")]
+pub mod azure {
+    pub use crate::blob::azure::internal::*;
+}
+
 /// Time.
 pub mod clock {
     pub use crate::clock::*;

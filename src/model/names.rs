@@ -170,6 +170,10 @@ impl ConsumerGroup {
         let event_hub = names
             .event_hub
             .ok_or_else(|| InvalidName::new("event hub", "", "the connection string has no EntityPath=NAME: add it"))?;
+        // With a wrong separator, a name contains the key.
+        check_segment("namespace", &namespace)
+            .and_then(|()| check_segment("event hub", &event_hub))
+            .map_err(|error| InvalidName { value: "(from the connection string)".to_owned(), ..error })?;
         Self::new(namespace, event_hub, name)
     }
 
@@ -404,6 +408,22 @@ mod tests {
         assert_eq!((longest.namespace(), longest.event_hub(), longest.name()), ("ns", "hub", &*"g".repeat(256)));
         assert_eq!(ConsumerGroup::new("ns", "hub", "$Default").unwrap().to_string(), "ns/hub/$Default");
         assert!(PartitionId::new("").is_err());
+    }
+
+    /// With a wrong separator, a name contains the key.
+    #[test]
+    fn errors_show_nothing_of_a_connection_string() {
+        for text in [
+            "Endpoint=sb://ns.servicebus.windows.net/;EntityPath=orders,SharedAccessKey=hush/hush=",
+            "Endpoint=sb://ns.servicebus.windows.net,SharedAccessKey=hush.;EntityPath=orders",
+        ] {
+            let error = ConsumerGroup::from_connection_string(text, "$Default").unwrap_err();
+            let shown = format!("{error} {error:?}");
+            assert!(!shown.contains("hush") && shown.contains("it must not"), "{shown}");
+        }
+        let hub = "Endpoint=sb://ns.servicebus.windows.net/;EntityPath=orders";
+        let error = ConsumerGroup::from_connection_string(hub, "a/b").unwrap_err().to_string();
+        assert!(error.contains("consumer group \"a/b\""), "{error}");
     }
 
     /// Azure drops the dot from the names of blobs, but not from the prefix of a listing, so that no listing would

@@ -76,7 +76,7 @@ fn nothing_that_the_tests_install_is_packaged() {
 /// Their lock files and dependencies are of no use to users.
 #[test]
 fn nothing_of_other_packages_is_packaged() {
-    let others = ["ehcp", "emulator", "lab", "rust_sdk_0_15"];
+    let others = ["ehcp", "emulator", "fuzz", "lab", "rust_sdk_0_15"];
     let is_of_another = |file: &&str| file.split(['/', '\\']).any(|part| others.contains(&part));
     assert_eq!(packaged().lines().find(is_of_another), None);
 }

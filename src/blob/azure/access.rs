@@ -138,6 +138,22 @@ impl fmt::Debug for Access {
     }
 }
 
+/// Returns the URL of the container, and the query of the shared access signature if the credentials are one.
+///
+/// # Errors
+///
+/// As when the container is built.
+#[cfg(feature = "testing")]
+pub fn resolve_access(access: &Access) -> Result<(Url, Option<Secret>)> {
+    let clock: Arc<dyn WallClock> = Arc::new(crate::clock::SystemWallClock);
+    let (url, credentials) = access.resolve(&clock)?;
+    let signature = match credentials {
+        Credentials::Sas(query) => Some(query),
+        Credentials::AccountKey { .. } | Credentials::Token(_) => None,
+    };
+    Ok((url.url().clone(), signature))
+}
+
 /// The key of [`EMULATOR_ACCOUNT`].
 const EMULATOR_KEY: &str = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 const EMULATOR_URL: &str = "http://127.0.0.1:10000/devstoreaccount1";

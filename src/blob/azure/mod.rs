@@ -21,3 +21,10 @@ mod token;
 pub use self::access::Access;
 pub use self::builder::AzureContainerBuilder;
 pub use self::container::AzureContainer;
+
+/// What the parsers find.
+#[cfg(feature = "testing")]
+pub(crate) mod internal {
+    pub use super::access::resolve_access;
+    pub use super::listing::tree::find_difference;
+}

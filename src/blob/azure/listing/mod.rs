@@ -301,5 +301,9 @@ impl UnusableLog {
     }
 }
 
+#[cfg(feature = "testing")]
+#[path = "tests/tree.rs"]
+pub(super) mod tree;
+
 #[cfg(test)]
 mod tests;
