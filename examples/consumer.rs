@@ -10,9 +10,11 @@ use tracing_subscriber::EnvFilter;
 
 #[path = "consumer/args.rs"]
 mod args;
+#[path = "support/connection.rs"]
+mod connection;
 #[path = "consumer/driver.rs"]
 mod driver;
-#[path = "consumer/hub.rs"]
+#[path = "support/hub.rs"]
 mod hub;
 #[path = "consumer/instance.rs"]
 mod instance;
@@ -82,7 +84,7 @@ async fn run(args: &Args) -> Result<Report, Failure> {
     let plan = args.plan()?;
     let journal = args.journal.as_deref().map(Journal::open).transpose()?;
     let storage = Storage::open(args).await?;
-    let hub = Arc::new(Hub::open(args).await?);
+    let hub = Arc::new(Hub::open(&args.hub, args.partitions).await?);
     // The hub is kept until the end, because it owns the embedded emulator.
     Driver::start(plan, hub.clone(), &storage, journal, Screen::new(args.json)).await?.run(shutdown).await
 }

@@ -7,6 +7,7 @@ use clap::Parser;
 use eventhubs_checkpoint::LeaseScope;
 
 use crate::Failure;
+use crate::connection::{HubArgs, StorageArgs};
 
 /// A consumer that shares the partitions of an event hub with other instances and checkpoints its progress.
 ///
@@ -18,41 +19,15 @@ use crate::Failure;
 /// signal ended it.
 #[derive(Debug, Parser)]
 pub struct Args {
-    /// The storage of the records: `memory`, `azurite` (started by this program), a connection string, or a SAS URL.
-    #[arg(long, env = "AZURE_STORAGE_CONNECTION_STRING", hide_env_values = true, value_name = "STORAGE")]
-    pub storage: Option<String>,
-
-    /// The URL of the storage account, for Entra ID: `https://ACCOUNT.blob.core.windows.net`.
-    #[arg(long, value_name = "URL")]
-    pub storage_url: Option<String>,
-
-    /// The container for the records.
-    #[arg(long, default_value = "checkpoints", value_name = "NAME")]
-    pub container: String,
+    #[command(flatten)]
+    pub storage: StorageArgs,
 
     /// Creates the container if it does not exist. Always done in `memory` and `azurite`.
     #[arg(long)]
     pub create_container: bool,
 
-    /// The event hub: `embedded` (an emulator in this process) or a connection string.
-    #[arg(long, env = "EVENTHUBS_CONNECTION_STRING", hide_env_values = true, value_name = "HUB")]
-    pub hub: Option<String>,
-
-    /// Connects to this address instead of the namespace: `amqp://127.0.0.1:PORT` for an emulator.
-    #[arg(long, env = "EVENTHUBS_ENDPOINT", value_name = "ADDRESS")]
-    pub hub_endpoint: Option<String>,
-
-    /// The namespace, for Entra ID: `NAME.servicebus.windows.net`.
-    #[arg(long, value_name = "HOST")]
-    pub namespace: Option<String>,
-
-    /// The name of the event hub, if the connection string does not contain it.
-    #[arg(long, value_name = "NAME")]
-    pub event_hub: Option<String>,
-
-    /// The consumer group.
-    #[arg(long, default_value = "$Default", value_name = "NAME")]
-    pub consumer_group: String,
+    #[command(flatten)]
+    pub hub: HubArgs,
 
     /// The number of partitions of the embedded event hub.
     #[arg(long, default_value_t = 8, value_name = "N")]
@@ -128,18 +103,8 @@ pub struct Plan {
 }
 
 impl Args {
-    pub fn is_embedded(&self) -> bool {
-        self.namespace.is_none() && self.hub.as_deref().is_none_or(|hub| hub == "embedded")
-    }
-
     pub fn plan(&self) -> Result<Plan, Failure> {
-        let embedded = self.is_embedded();
-        if embedded && let Some(endpoint) = &self.hub_endpoint {
-            return Err(format!(
-                "the hub endpoint {endpoint:?} needs a hub: set --hub, EVENTHUBS_CONNECTION_STRING or --namespace"
-            )
-            .into());
-        }
+        let embedded = self.hub.is_embedded();
         let instances = self.instances.unwrap_or(if embedded { 3 } else { 1 });
         let default_kill_after = Duration::from_secs(if embedded && instances > 1 { 8 } else { 0 });
         let kill_after = Some(self.kill_after.unwrap_or(default_kill_after)).filter(|after| !after.is_zero());

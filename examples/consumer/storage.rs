@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use azure_identity::DeveloperToolsCredential;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
@@ -19,32 +18,25 @@ pub struct Storage {
 
 impl Storage {
     pub async fn open(args: &Args) -> Result<Self, Failure> {
-        if let Some(url) = &args.storage_url {
-            let url = format!("{}/{}", url.trim_end_matches('/'), args.container);
-            let container = AzureContainer::from_credential(url, DeveloperToolsCredential::new(None)?)?;
-            return Ok(Self::of_container(args, container));
+        if args.storage.storage_url.is_some() {
+            return Self::in_azure(args);
         }
-        match args.storage.as_deref() {
-            None if !args.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
+        match args.storage.storage.as_deref() {
+            None if !args.hub.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
                  set --storage or --storage-url (or --storage memory, to try one process)"
                 .into()),
             None | Some("memory") => Ok(Self { container: Arc::new(MemoryContainer::new()), create: true }),
             Some("azurite") => {
                 let storage = azurite::shared().await?.connection_string();
-                let container = AzureContainer::from_connection_string(storage, &args.container)?;
+                let container = AzureContainer::from_connection_string(storage, &args.storage.container)?;
                 Ok(Self { container: Arc::new(container), create: true })
             }
-            Some(url) if url.starts_with("http://") || url.starts_with("https://") => {
-                // The URL of a container, or of the account.
-                let container = AzureContainer::from_sas_url(url)
-                    .or_else(|_| AzureContainer::from_account_sas_url(url, &args.container))?;
-                Ok(Self::of_container(args, container))
-            }
-            Some(text) => Ok(Self::of_container(args, AzureContainer::from_connection_string(text, &args.container)?)),
+            Some(_) => Self::in_azure(args),
         }
     }
 
-    fn of_container(args: &Args, container: AzureContainer) -> Self {
-        Self { container: Arc::new(container), create: args.create_container }
+    fn in_azure(args: &Args) -> Result<Self, Failure> {
+        let container = AzureContainer::builder(args.storage.access()?).build()?;
+        Ok(Self { container: Arc::new(container), create: args.create_container })
     }
 }

@@ -1,7 +1,7 @@
 //! The contract of [`BlobContainer`] for every backend, one function per rule.
 //!
-//! [`conformance_tests!`](crate::conformance_tests) generates a test for each rule. A rule panics if the backend
-//! violates it, and returns the error of a request that should have succeeded.
+//! [`conformance_tests!`](crate::conformance_tests) generates a test for each rule, and a program can run the [`RULES`]
+//! itself. A rule panics if the backend violates it, and returns the error of a request that should have succeeded.
 //!
 //! If backends may differ, the rule defines how: it accepts each behavior of the service and of its emulator.
 //! [`Platform`](crate::testing::faulty::Platform) gives a backend the behavior of the service.
@@ -23,6 +23,7 @@ mod versions;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::blob::{BlobContainer, Condition, ETag, Metadata};
@@ -63,81 +64,158 @@ pub type Container = Arc<dyn BlobContainer>;
 /// ```
 #[macro_export]
 macro_rules! conformance_tests {
-    (@existing $make:expr; $($rule:ident),+ $(,)?) => {
+    // The tests of all rules.
+    (@tests ($make:expr) missing { $($missing:ident,)+ } existing { $($existing:ident,)+ }) => {
         $(
             #[tokio::test]
-            async fn $rule() -> $crate::Result<()> {
+            async fn $missing() -> $crate::Result<()> {
+                $crate::testing::conformance::$missing($make).await
+            }
+        )+
+        $(
+            #[tokio::test]
+            async fn $existing() -> $crate::Result<()> {
                 let container: $crate::testing::conformance::Container = $make;
                 container.create_container().await?;
-                $crate::testing::conformance::$rule(container).await
+                $crate::testing::conformance::$existing(container).await
             }
         )+
     };
-    (@missing $make:expr; $($rule:ident),+ $(,)?) => {
-        $(
-            #[tokio::test]
-            async fn $rule() -> $crate::Result<()> {
-                $crate::testing::conformance::$rule($make).await
+    // A table of all rules.
+    (@table () missing { $($missing:ident,)+ } existing { $($existing:ident,)+ }) => {
+        /// All rules, in the order of [`conformance_tests!`](crate::conformance_tests).
+        pub const RULES: &[Rule] = &[
+            $(Rule::new(stringify!($missing), RuleStart::MissingContainer, |it| Box::pin($missing(it))),)+
+            $(Rule::new(stringify!($existing), RuleStart::EmptyContainer, |it| Box::pin($existing(it))),)+
+        ];
+    };
+    // The one list of the rules: those whose container must be missing at the start, and those that need it.
+    (@each $generate:ident ($($make:expr)?)) => {
+        $crate::conformance_tests! { @$generate ($($make)?)
+            missing {
+                a_container_is_created_once,
+                a_missing_container_is_no_missing_blob,
+                every_refusal_of_a_missing_container_carries_the_servers_time,
             }
-        )+
+            existing {
+                create_makes_a_blob,
+                create_over_a_blob_is_a_conflict,
+                match_replaces_a_blob,
+                a_stale_match_is_a_conflict,
+                a_match_never_makes_a_blob,
+                a_blob_is_deleted_under_its_etag,
+                a_deletion_with_a_stale_etag_is_a_conflict,
+                a_missing_blob_cannot_be_deleted,
+                a_deleted_blob_can_be_created_again,
+                an_isolated_container_is_the_same_container,
+                an_isolated_container_works_on_another_runtime,
+                a_listing_has_the_blobs_with_the_prefix,
+                a_prefix_may_have_any_characters,
+                a_listing_is_ordered_by_name,
+                a_listing_shows_what_reading_shows,
+                a_listing_shows_the_latest_state,
+                a_listing_of_several_pages_is_whole,
+                a_listing_has_nothing_else_but_directories,
+                metadata_is_replaced_as_a_whole,
+                no_metadata_is_kept,
+                an_empty_value_is_kept,
+                keys_come_back_in_lower_case,
+                keys_may_have_digits_and_underscores,
+                printable_ascii_is_kept_in_values,
+                unfit_metadata_is_rejected,
+                names_may_have_any_characters,
+                any_name_can_be_written_and_deleted,
+                slippery_names_arrive_or_are_rejected,
+                dots_at_the_end_of_a_segment_are_kept_rejected_or_dropped,
+                names_differ_by_case,
+                unfit_names_are_rejected,
+                of_racing_creators_one_wins,
+                of_racing_updaters_one_wins,
+                of_racing_deleters_one_wins,
+                of_a_writer_and_a_deleter_one_wins,
+                of_racing_isolated_containers_one_wins,
+                writers_of_different_blobs_all_win,
+                every_answer_carries_the_servers_time,
+                every_refusal_carries_the_servers_time,
+                the_servers_time_is_in_whole_seconds,
+                last_modified_is_the_servers_time_in_whole_seconds,
+                a_blob_just_written_is_young,
+                a_write_renews_last_modified,
+                the_etag_is_the_same_everywhere_and_unquoted,
+                the_etag_of_a_listing_matches,
+                a_quoted_etag_matches_as_well,
+                every_write_gives_a_new_etag,
+                reading_leaves_the_etag_alone,
+            }
+        }
     };
     ($make:expr) => {
-        $crate::conformance_tests! { @missing $make;
-            a_container_is_created_once,
-            a_missing_container_is_no_missing_blob,
-            every_refusal_of_a_missing_container_carries_the_servers_time,
-        }
-        $crate::conformance_tests! { @existing $make;
-            create_makes_a_blob,
-            create_over_a_blob_is_a_conflict,
-            match_replaces_a_blob,
-            a_stale_match_is_a_conflict,
-            a_match_never_makes_a_blob,
-            a_blob_is_deleted_under_its_etag,
-            a_deletion_with_a_stale_etag_is_a_conflict,
-            a_missing_blob_cannot_be_deleted,
-            a_deleted_blob_can_be_created_again,
-            an_isolated_container_is_the_same_container,
-            an_isolated_container_works_on_another_runtime,
-            a_listing_has_the_blobs_with_the_prefix,
-            a_prefix_may_have_any_characters,
-            a_listing_is_ordered_by_name,
-            a_listing_shows_what_reading_shows,
-            a_listing_shows_the_latest_state,
-            a_listing_of_several_pages_is_whole,
-            a_listing_has_nothing_else_but_directories,
-            metadata_is_replaced_as_a_whole,
-            no_metadata_is_kept,
-            an_empty_value_is_kept,
-            keys_come_back_in_lower_case,
-            keys_may_have_digits_and_underscores,
-            printable_ascii_is_kept_in_values,
-            unfit_metadata_is_rejected,
-            names_may_have_any_characters,
-            any_name_can_be_written_and_deleted,
-            slippery_names_arrive_or_are_rejected,
-            dots_at_the_end_of_a_segment_are_kept_rejected_or_dropped,
-            names_differ_by_case,
-            unfit_names_are_rejected,
-            of_racing_creators_one_wins,
-            of_racing_updaters_one_wins,
-            of_racing_deleters_one_wins,
-            of_a_writer_and_a_deleter_one_wins,
-            of_racing_isolated_containers_one_wins,
-            writers_of_different_blobs_all_win,
-            every_answer_carries_the_servers_time,
-            every_refusal_carries_the_servers_time,
-            the_servers_time_is_in_whole_seconds,
-            last_modified_is_the_servers_time_in_whole_seconds,
-            a_blob_just_written_is_young,
-            a_write_renews_last_modified,
-            the_etag_is_the_same_everywhere_and_unquoted,
-            the_etag_of_a_listing_matches,
-            a_quoted_etag_matches_as_well,
-            every_write_gives_a_new_etag,
-            reading_leaves_the_etag_alone,
-        }
+        $crate::conformance_tests! { @each tests ($make) }
     };
+}
+
+conformance_tests! { @each table () }
+
+/// What a rule needs when its check begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RuleStart {
+    /// The container does not exist.
+    MissingContainer,
+    /// The container exists, and has no blobs.
+    EmptyContainer,
+}
+
+type Check = fn(Container) -> Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// A rule of the contract, for a program that checks a backend at run time, such as the example `live_check`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use eventhubs_checkpoint::blob::memory::MemoryContainer;
+/// use eventhubs_checkpoint::testing::conformance::{Container, RULES, RuleStart};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> eventhubs_checkpoint::Result<()> {
+/// for rule in RULES {
+///     let container: Container = match rule.start() {
+///         RuleStart::MissingContainer => Arc::new(MemoryContainer::missing()),
+///         RuleStart::EmptyContainer => Arc::new(MemoryContainer::new()),
+///     };
+///     // A violated rule panics. In a task of its own, the panic is an error of the task.
+///     let checked = tokio::spawn(rule.check(container)).await;
+///     assert!(matches!(checked, Ok(Ok(()))), "{}: {checked:?}", rule.name());
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    name: &'static str,
+    start: RuleStart,
+    check: Check,
+}
+
+impl Rule {
+    const fn new(name: &'static str, start: RuleStart, check: Check) -> Self {
+        Self { name, start, check }
+    }
+
+    /// Returns the name, which is also the name of its function and of its test.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns what the rule needs when its check begins.
+    #[must_use]
+    pub fn start(&self) -> RuleStart {
+        self.start
+    }
+
+    /// Checks the rule on a container that nothing else uses meanwhile. Afterwards the container may have blobs.
+    pub async fn check(self, container: Container) -> Result<()> {
+        (self.check)(container).await
+    }
 }
 
 /// Returns metadata with these pairs.
@@ -190,9 +268,10 @@ fn sorted<'a>(names: &[&'a str]) -> Vec<&'a str> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn macro_runs_every_rule() {
-        let macro_text = include_str!("mod.rs");
         for file in [
             include_str!("conditions.rs"),
             include_str!("containers.rs"),
@@ -205,7 +284,7 @@ mod tests {
         ] {
             for rule in file.split("pub async fn ").skip(1).filter_map(|text| text.split('(').next()) {
                 assert!(
-                    macro_text.contains(&format!(" {rule},")),
+                    RULES.iter().any(|listed| listed.name() == rule),
                     "{rule} is in none of the lists of conformance_tests!"
                 );
             }

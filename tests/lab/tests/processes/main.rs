@@ -6,6 +6,7 @@
 mod day;
 mod exactly_once;
 mod journal;
+mod live_check;
 mod process;
 #[path = "../../../../examples/support/publisher.rs"]
 mod publisher;
