@@ -86,7 +86,7 @@ pub async fn run(args: Args) -> Result<bool, Failure> {
         tally,
         requests,
     };
-    println!("{report}");
+    print!("{report}");
     if let Some(file) = &args.report {
         fs::write(file, report.to_string())
             .map_err(|error| format!("the report cannot be written to {}: {error}", file.display()))?;

@@ -40,12 +40,11 @@ impl Report {
         let CheckedRules { checked, took, left_out, violated } = &self.rules;
         writeln!(f, "\n## Rules of the storage\n")?;
         let held = checked - violated.len();
-        writeln!(
-            f,
-            "{held} of {checked} rules hold, checked in {:.0} s. {left_out} others, about",
-            took.as_secs_f64()
-        )?;
-        writeln!(f, "a container that does not exist, are left out.\n")?;
+        writeln!(f, "{held} of {checked} rules hold, checked in {:.0} s.", took.as_secs_f64())?;
+        writeln!(f, "{left_out} others need a container that does not exist, and are left out.")?;
+        if !violated.is_empty() {
+            writeln!(f)?;
+        }
         for (rule, reason) in violated {
             writeln!(f, "- **violated**: `{rule}`: {}", reason.replace('\n', " "))?;
         }
