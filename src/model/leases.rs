@@ -263,7 +263,7 @@ mod tests {
         let record = owned_by("a", 1);
         let lifetime = DURATIONS.lifetime(&record);
         assert_eq!(lifetime, Duration::from_secs(60) + LeaseDurations::GRACE);
-        let just_before = lifetime - Duration::from_nanos(1);
+        let just_before = lifetime.saturating_sub(Duration::from_nanos(1));
         assert!(DURATIONS.counts_as_live(&record, just_before) && !DURATIONS.counts_as_live(&record, lifetime));
         assert!(!DURATIONS.counts_as_live(&record.released(), Duration::ZERO));
         let mut heartbeat = heartbeat("a", 1).record;

@@ -170,10 +170,10 @@ impl ConsumerGroup {
         let event_hub = names
             .event_hub
             .ok_or_else(|| InvalidName::new("event hub", "", "the connection string has no EntityPath=NAME: add it"))?;
-        // With a wrong separator, a name contains the key.
-        check_segment("namespace", &namespace)
-            .and_then(|()| check_segment("event hub", &event_hub))
-            .map_err(|error| InvalidName { value: "(from the connection string)".to_owned(), ..error })?;
+        for (what, value) in [("namespace", &namespace), ("event hub", &event_hub)] {
+            check_part(what, value)
+                .map_err(|error| InvalidName { value: "(from the connection string)".to_owned(), ..error })?;
+        }
         Self::new(namespace, event_hub, name)
     }
 
@@ -216,6 +216,14 @@ fn check_segment(what: &'static str, value: &str) -> Result<(), InvalidName> {
         return Err(InvalidName::new(what, value, "it must not be longer than 256 characters"));
     }
     Ok(())
+}
+
+/// Checks a name from a connection string. With a wrong separator it contains the parts that follow, such as the key.
+fn check_part(what: &'static str, value: &str) -> Result<(), InvalidName> {
+    if value.contains('=') {
+        return Err(InvalidName::new(what, value, "it must not contain '=': the parts are separated by ';'"));
+    }
+    check_segment(what, value)
 }
 
 /// The names in a connection string, read as the official clients do: keys in any case, each value up to the next `;`.
@@ -416,6 +424,7 @@ mod tests {
         for text in [
             "Endpoint=sb://ns.servicebus.windows.net/;EntityPath=orders,SharedAccessKey=hush/hush=",
             "Endpoint=sb://ns.servicebus.windows.net,SharedAccessKey=hush.;EntityPath=orders",
+            "Endpoint=sb://ns.servicebus.windows.net/;EntityPath=orders,SharedAccessKey=hush",
         ] {
             let error = ConsumerGroup::from_connection_string(text, "$Default").unwrap_err();
             let shown = format!("{error} {error:?}");

@@ -124,20 +124,21 @@ pub mod tests {
             replaces: (!etags.0.is_empty()).then(|| etags.0.to_owned()),
             etag: Some(etags.1.to_owned()),
             is_conditional: true,
-            metadata: metadata(kind, by, position),
+            metadata: metadata(kind, by, at, position),
             owner: by.owner(),
             position,
         }
     }
 
     /// Returns what an instance or an operator records.
-    fn metadata(kind: Kind, by: IncarnationId, position: i64) -> Metadata {
+    fn metadata(kind: Kind, by: IncarnationId, at: u64, position: i64) -> Metadata {
         let owner = OwnerId::new(by.owner()).unwrap();
         match kind {
             Kind::Ownership => {
                 let incarnation = Incarnation::new(datetime!(2026-01-01 00:00 UTC), by.number);
                 let mut record = OwnershipRecord::owned_by(owner.clone(), Some(incarnation));
                 record.operator = by.is_operator().then_some(owner);
+                record.epoch = i64::try_from(at).ok();
                 encode_ownership(&record)
             }
             Kind::Checkpoint => {

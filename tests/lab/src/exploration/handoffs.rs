@@ -2,7 +2,7 @@
 
 use super::clean::{ONCE, is_clean};
 use super::notes::Event;
-use super::scenario::{ABC, BASE, LIVE, NOTHING, SHORT_AND_LONG, Scenario, Timing};
+use super::scenario::{A1_A2_B, ABC, BASE, LIVE, NOTHING, SHORT_AND_LONG, Scenario, Timing};
 use super::search::Aim;
 use super::state::Left;
 
@@ -98,6 +98,18 @@ const OVERLAP: Scenario = Scenario {
     reaches: &[Event::HandoffTaken, Event::AcknowledgementStands],
     ..BASIS
 };
+/// The owner restarts with the same name while its partition is requested.
+const RESTART: Scenario = Scenario {
+    name: "handoff-restart",
+    members: A1_A2_B,
+    timing: Timing::Asynchronous,
+    last_event: 1,
+    left: Left { requests: 1, faults: 1, ..NOTHING },
+    aim: Aim { live: false, ..LIVE },
+    reaches: &[Event::Requested, Event::EarlierIncarnationReclaimed, Event::Replaced],
+    ..BASIS
+};
+
 pub(super) const ALL: &[Scenario] = &[
     HANDOFF,
     THREE,
@@ -111,11 +123,17 @@ pub(super) const ALL: &[Scenario] = &[
     STOP,
     FREEZE,
     OVERLAP,
+    RESTART,
 ];
 
 #[test]
 fn a_request_and_a_handover_r_handoff() {
     is_clean(HANDOFF);
+}
+
+#[test]
+fn the_owner_restarts_handoff_restart() {
+    is_clean(RESTART);
 }
 
 #[test]

@@ -177,7 +177,14 @@ pub(super) struct Notes {
     broken: u32,
     events: u64,
     written: Option<Write>,
-    started: Option<Option<Checkpoint>>,
+    started: Option<Start>,
+}
+
+/// An instance starts the partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// The checkpoint with which it adopted the partition; `None` if there was none.
+    pub(super) adopted: Option<Checkpoint>,
 }
 
 impl Notes {
@@ -217,12 +224,11 @@ impl Notes {
         self.written
     }
 
-    /// An instance starts the partition, which it adopted with this checkpoint.
-    pub(super) fn starting(self, adopted: Option<Checkpoint>) -> Self {
-        Self { started: Some(adopted), ..self }
+    pub(super) fn starting(self, start: Start) -> Self {
+        Self { started: Some(start), ..self }
     }
 
-    pub(super) fn started(self) -> Option<Option<Checkpoint>> {
+    pub(super) fn started(self) -> Option<Start> {
         self.started
     }
 }

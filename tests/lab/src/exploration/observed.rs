@@ -11,8 +11,9 @@ impl Model {
     /// Returns what others can see of a step from this state.
     pub(super) fn observed_steps(&self, from: &State, notes: Notes) -> impl Iterator<Item = Step> {
         let written = notes.written().map(|write| self.written(from, write));
-        let started =
-            notes.started().map(|adopted| Step::Start { adopted: adopted.map(|adopted| checkpoint(adopted).position) });
+        let started = notes
+            .started()
+            .map(|start| Step::Start { adopted: start.adopted.map(|adopted| checkpoint(adopted).position) });
         written.into_iter().chain(started)
     }
 

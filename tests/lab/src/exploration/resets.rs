@@ -45,6 +45,24 @@ const R_RESET_AHEAD: Scenario = Scenario {
 };
 const R_RESET_EQUAL: Scenario = Scenario { name: "r-reset-equal", members: A_B_O_TO_1, last_event: 2, ..R_RESET_AHEAD };
 const R_RESET_FIRST: Scenario = Scenario { name: "r-reset-first", checkpoint: None, last_event: 1, ..R_RESET_EQUAL };
+/// The group starts after event 2, and nothing was processed yet.
+const R_RESET_INITIAL: Scenario = Scenario {
+    name: "r-reset-initial",
+    members: A_O_Q,
+    checkpoint: None,
+    starts_at: 2,
+    left: Left { steals: 1, ..NOTHING },
+    reaches: &[Event::ResetDone],
+    ..RESET
+};
+/// An instance has requested the partition, when the operator takes it over.
+const R_RESET_REQUESTED: Scenario = Scenario {
+    name: "r-reset-requested",
+    last_event: 1,
+    left: Left { requests: 1, steals: 1, ..NOTHING },
+    reaches: &[Event::Requested, Event::ResetDone],
+    ..RESET
+};
 const R_RESET_UNFENCED: Scenario = Scenario {
     name: "r-reset-unfenced",
     checkpoint: None,
@@ -125,6 +143,8 @@ pub(super) const ALL: &[Scenario] = &[
     R_RESET_AHEAD,
     R_RESET_EQUAL,
     R_RESET_FIRST,
+    R_RESET_INITIAL,
+    R_RESET_REQUESTED,
     R_RESET_UNFENCED,
     R_RESET_TWO,
     R_RESET_STABLE,
@@ -142,6 +162,16 @@ mod clean {
     #[test]
     fn with_two_owners() {
         is_clean(R_RESET);
+    }
+
+    #[test]
+    fn of_an_initial_checkpoint() {
+        is_clean(R_RESET_INITIAL);
+    }
+
+    #[test]
+    fn while_a_handoff_is_requested() {
+        is_clean(R_RESET_REQUESTED);
     }
 
     #[test]

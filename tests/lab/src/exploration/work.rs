@@ -11,7 +11,7 @@ use eventhubs_checkpoint::internal::rules::{
 };
 
 use super::balancer::Stimulus;
-use super::notes::{Event, Invariant, Notes};
+use super::notes::{Event, Invariant, Notes, Start};
 use super::ownership::report_unsettled;
 use super::scenario::{Member, Rule};
 use super::state::{Checkpoint, Content, Kind, Owner, Ownership, Seen, State, Task, Version, Work, Write, Writer};
@@ -206,7 +206,7 @@ impl Model {
         state.passed |= missed;
         let mut notes = self.is_given_its_epoch(state, number);
         if !state.instances[number].work.paused {
-            notes = notes.starting(version.map(|_| adopted));
+            notes = notes.starting(Start { adopted: version.map(|_| adopted) });
         }
         notes
             .breaking(Invariant::Skipped, skipped)

@@ -12,14 +12,12 @@ use crate::ruler::tree::folder;
 
 /// A message of cargo.
 #[derive(Deserialize)]
-#[serde(tag = "reason", rename_all = "kebab-case")]
+#[serde(tag = "reason")]
 enum Message {
-    CompilerMessage {
-        message: Diagnostic,
-    },
-    CompilerArtifact {
-        executable: Option<PathBuf>,
-    },
+    #[serde(rename = "compiler-message")]
+    Compiler { message: Diagnostic },
+    #[serde(rename = "compiler-artifact")]
+    Artifact { executable: Option<PathBuf> },
     #[serde(other)]
     Other,
 }
@@ -79,8 +77,8 @@ fn cargo_test(root: &Path) -> Result<Result<PathBuf, Vec<Diagnostic>>, Failure> 
     let (mut tests, mut errors) = (None, Vec::new());
     for message in messages {
         match message {
-            Message::CompilerMessage { message } if message.level == "error" => errors.push(message),
-            Message::CompilerArtifact { executable: Some(executable) } => tests = Some(executable),
+            Message::Compiler { message } if message.level == "error" => errors.push(message),
+            Message::Artifact { executable: Some(executable) } => tests = Some(executable),
             _ => {}
         }
     }

@@ -88,7 +88,9 @@ impl Scored {
                 Built::Errors(errors) => {
                     eprintln!("{} mutants do not compile behind a switch", errors.len());
                     planted.retain(|number| !errors.contains_key(number));
-                    errors.into_iter().for_each(|(number, code)| self.leave_out(number, &code));
+                    for (number, code) in errors {
+                        self.leave_out(number, &code);
+                    }
                 }
             }
         }
@@ -125,15 +127,15 @@ impl Scored {
         if run_tests(&self.root, tests, "", None)? {
             return Err("the tests of the library fail without a mutant".into());
         }
-        let waiting = |number: &usize| !self.verdicts.contains_key(number) && !self.alone.contains(number);
-        let queue = Mutex::new((0..self.mutants.len()).filter(waiting));
+        let is_planted = |number: &usize| !self.verdicts.contains_key(number) && !self.alone.contains(number);
+        let planted: Vec<_> = (0..self.mutants.len()).filter(is_planted).collect();
+        let queue = Mutex::new(planted.into_iter());
         let verdicts = Mutex::new(BTreeMap::new());
         thread::scope(|scope| {
             let start_worker = |_| scope.spawn(|| self.judge_all(tests, &queue, &verdicts));
             let workers: Vec<_> = (0..args.jobs.get()).map(start_worker).collect();
             workers.into_iter().try_for_each(|worker| worker.join().unwrap_or_else(|_| Err("a worker panicked".into())))
         })?;
-        drop(queue);
         self.verdicts.extend(std::mem::take(&mut *lock(&verdicts)));
         Ok(())
     }

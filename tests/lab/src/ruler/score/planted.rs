@@ -2,6 +2,7 @@
 //!
 //! Only one mutant is ever on, so what a mutant puts in place of an expression contains no others.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -19,13 +20,17 @@ pub struct Planted {
     pub left_out: Vec<usize>,
 }
 
+/// Texts of mutants, each with the number of its mutant.
+type Texts = Vec<(usize, String)>;
+
 /// What the mutants change in a file.
 #[derive(Default)]
 struct Changes {
-    /// Expressions, each with what may stand in its place, by number. Of two that begin together, the longer is first.
-    wrapped: BTreeMap<(usize, std::cmp::Reverse<usize>), Vec<(usize, String)>>,
-    /// Text to insert, by number.
-    inserted: BTreeMap<usize, Vec<(usize, String)>>,
+    /// Expressions, by start and end, each with what may stand in its place. Of two that begin together, the longer is
+    /// first.
+    wrapped: BTreeMap<(usize, Reverse<usize>), Texts>,
+    /// What to insert, by place.
+    inserted: BTreeMap<usize, Texts>,
 }
 
 /// Plants these mutants, each with its number.
@@ -104,7 +109,7 @@ impl Changes {
     }
 
     fn wrap(&mut self, whole: &Range<usize>, number: usize, instead: String) {
-        self.wrapped.entry((whole.start, std::cmp::Reverse(whole.end))).or_default().push((number, instead));
+        self.wrapped.entry((whole.start, Reverse(whole.end))).or_default().push((number, instead));
     }
 
     fn insert(&mut self, at: usize, number: usize, text: String) {
@@ -117,7 +122,7 @@ impl Changes {
         while at < range.end {
             let wrapped = self
                 .wrapped
-                .range((at, std::cmp::Reverse(usize::MAX))..)
+                .range((at, Reverse(usize::MAX))..)
                 .map(|((start, end), instead)| (*start..end.0, instead))
                 .find(|(whole, _)| whole.end <= range.end && inside != Some(whole));
             let until = wrapped.as_ref().map_or(range.end, |(whole, _)| whole.start);
@@ -130,7 +135,7 @@ impl Changes {
                 rendered.push_str(" else ");
             }
             let original = self.render(text, whole.clone(), Some(&whole));
-            rendered.push_str(&format!("{{ {original} }})"));
+            rendered.extend(["{ ", &original, " })"]);
             at = whole.end;
         }
         rendered
@@ -209,5 +214,60 @@ fn has_let(expression: &syn::Expr) -> bool {
         syn::Expr::Let(_) => true,
         syn::Expr::Binary(binary) => has_let(&binary.left) || has_let(&binary.right),
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ruler::score::listed::{Function, Span};
+
+    const TEXT: &str = "fn f(a: u8) -> bool {\n    a > 1 && !g(a)\n}\n";
+
+    /// Returns a mutant of the second line, from one column to another.
+    fn mutant(genre: Genre, columns: (usize, usize), replacement: &str) -> Mutant {
+        let [start, end] = [columns.0, columns.1].map(|column| Place { line: 2, column });
+        Mutant {
+            name: "src/a.rs:2:5: replace it".to_owned(),
+            file: "src/a.rs".to_owned(),
+            genre,
+            replacement: replacement.to_owned(),
+            span: Span { start, end },
+            function: Some(Function { return_type: "-> bool".to_owned() }),
+        }
+    }
+
+    /// Returns the text with whitespace and marks left out.
+    fn planted(mutants: &[Mutant]) -> String {
+        let numbered: Vec<_> = mutants.iter().enumerate().collect();
+        let planted = plant(TEXT, &numbered).unwrap();
+        assert!(planted.left_out.is_empty());
+        syn::parse_file(&planted.text).unwrap();
+        let lines = planted.text.lines().filter(|line| !line.starts_with("/*")).map(str::trim);
+        lines.collect::<String>().replace("crate::planted::is_active", "on")
+    }
+
+    #[test]
+    fn each_mutant_stands_behind_its_switch() {
+        let whole = mutant(Genre::FnValue, (5, 19), "true");
+        let or = mutant(Genre::BinaryOperator, (11, 13), "||");
+        let less = mutant(Genre::BinaryOperator, (7, 8), "<");
+        let not = mutant(Genre::UnaryOperator, (14, 15), "");
+        let text = planted(&[whole, or, less, not]);
+        let body = "(if on(1) { (a > 1) || (!g(a)) }else { if on(0) { return true; }\
+                    (if on(2) { (a) < (1) }else { a > 1 }) && (if on(3) { g(a) }else { !g(a) }) })";
+        assert_eq!(text.replace(' ', ""), format!("fn f(a: u8) -> bool {{{body}}}").replace(' ', ""));
+    }
+
+    #[test]
+    fn a_mutant_alone_is_only_its_change() {
+        let or = mutant(Genre::BinaryOperator, (11, 13), "||");
+        assert_eq!(replace(TEXT, &or), TEXT.replace("&&", "||"));
+    }
+
+    #[test]
+    fn an_error_belongs_to_the_innermost_mutant() {
+        let text = "a\n/*<4*/\nb\n/*<7*/\nc\n/*>7*/\n/*>4*/\nd\n";
+        assert_eq!([1, 3, 5, 8].map(|line| at_lines(text, line..line + 1).pop()), [None, Some(4), Some(7), None]);
     }
 }
