@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_heartbeat_of_its_incarnation_renews_a_lease() {
+    fn only_the_own_heartbeat_renews_a_lease() {
         let mut record = owned_by("a", 1);
         let since = |record: &OwnershipRecord, heartbeats: &[Heartbeat]| {
             seen(record.clone()).time_since_renewal(heartbeats, Duration::from_secs(8)).as_secs()

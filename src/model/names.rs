@@ -385,13 +385,13 @@ mod tests {
     use crate::tests::hostile::hostile_text;
 
     #[test]
-    fn an_id_of_another_type_is_rejected_by_what_it_must_be() {
+    fn an_id_of_another_type_is_rejected() {
         let error = serde_json::from_str::<PartitionId>("{}").unwrap_err().to_string();
         assert!(error.contains("expected"), "{error}");
     }
 
     #[test]
-    fn a_name_case_is_written_in_words_and_chosen_explicitly() {
+    fn a_name_case_is_chosen_explicitly() {
         assert_eq!(BlobNameCase::default().explicit(), None);
         for case in [NameCase::Lower, NameCase::Verbatim] {
             assert_eq!(BlobNameCase::from(case).explicit(), Some(case));
