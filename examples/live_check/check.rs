@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 use tracing_subscriber::EnvFilter;
 
 use crate::connection::StorageArgs;
-use crate::counted::{CountedContainer, Counters};
+use crate::counted::{CountedContainer, Counters, Counts};
 use crate::hub::Hub;
 use crate::publisher::publish;
 use crate::report::{Report, storage_host};
@@ -70,10 +70,6 @@ pub async fn run(args: Args) -> Result<bool, Failure> {
     let removed = rules::remove_blobs(&*container).await;
     let Findings { partitions, rules, steps, tally } = checked?;
     removed?;
-    let mut requests = counters.current_counts();
-    for counts in scenario::OWNERS.map(|owner| read_counts(&settings, owner)) {
-        requests.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-    }
     let is_azurite = args.storage.storage_url.is_none() && args.storage.storage != settings.storage.storage;
     let report = Report {
         date,
@@ -84,7 +80,7 @@ pub async fn run(args: Args) -> Result<bool, Failure> {
         rules,
         steps,
         tally,
-        requests,
+        requests: sum_requests(&settings, &counters),
     };
     print!("{report}");
     if let Some(file) = &args.report {
@@ -92,6 +88,15 @@ pub async fn run(args: Args) -> Result<bool, Failure> {
             .map_err(|error| format!("the report cannot be written to {}: {error}", file.display()))?;
     }
     Ok(report.holds())
+}
+
+/// Returns the storage requests of this process and of its workers.
+fn sum_requests(settings: &Settings, counters: &Counters) -> Counts {
+    let mut requests = counters.current_counts();
+    for counts in scenario::OWNERS.map(|owner| read_counts(settings, owner)) {
+        requests.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    requests
 }
 
 /// Returns the storage to connect to. Without a storage and an event hub it is Azurite, which is started.

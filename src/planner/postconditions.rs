@@ -76,6 +76,7 @@ struct Gain<'a> {
 /// and no owner falls below the floor again; in one more round, the owners that may hold one more take it. A requested
 /// partition counts as gained when it is requested; the time of the handoff is added. Static: in the first round
 /// everything is released, in the second it is claimed.
+#[cfg(any(test, feature = "testing"))]
 #[must_use]
 pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, owners: usize) -> Option<usize> {
     match strategy {

@@ -254,8 +254,9 @@ mod tests {
         let less = mutant(Genre::BinaryOperator, (7, 8), "<");
         let not = mutant(Genre::UnaryOperator, (14, 15), "");
         let text = planted(&[whole, or, less, not]);
-        let body = "(if on(1) { (a > 1) || (!g(a)) }else { if on(0) { return true; }\
-                    (if on(2) { (a) < (1) }else { a > 1 }) && (if on(3) { g(a) }else { !g(a) }) })";
+        let body = "(if on(1) { (a > 1) || (!g(a)) } else {\
+                    (if on(2) { (a) < (1) } else { if on(0) { return true; } a > 1 }) &&\
+                    (if on(3) { g(a) } else { !g(a) }) })";
         assert_eq!(text.replace(' ', ""), format!("fn f(a: u8) -> bool {{{body}}}").replace(' ', ""));
     }
 
