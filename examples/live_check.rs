@@ -1,4 +1,5 @@
-//! Verifies this crate against a storage account and an event hub of Azure, and reports what it found: `--help`.
+//! Verifies this crate against a storage account and an event hub in Azure, and writes a report. `--help` lists the
+//! options.
 //!
 //! The worker processes are in `live_check/worker.rs`, what happens to them in `live_check/scenario.rs`.
 

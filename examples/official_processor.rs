@@ -44,8 +44,7 @@ struct Args {
 async fn main() -> Result<(), Box<dyn Error>> {
     let args = Args::parse();
     let Some(hub) = args.hub else { return demonstrate().await };
-    let storage =
-        args.storage.ok_or("a real event hub needs a storage that other processes can reach: set --storage")?;
+    let storage = args.storage.ok_or("a real event hub needs storage that other processes can reach: set --storage")?;
     let store = BlobCheckpointStore::new(AzureContainer::from_connection_string(storage, args.container)?);
     process_until(&hub, args.hub_endpoint, store, &watch::Sender::new(0), signals::asked_to_end()).await
 }

@@ -22,7 +22,7 @@ impl Storage {
             return Self::in_azure(args);
         }
         match args.storage.storage.as_deref() {
-            None if !args.hub.is_embedded() => Err("a real event hub needs a storage that other processes can reach: \
+            None if !args.hub.is_embedded() => Err("a real event hub needs storage that other processes can reach: \
                  set --storage or --storage-url (or --storage memory, to try one process)"
                 .into()),
             None | Some("memory") => Ok(Self { container: Arc::new(MemoryContainer::new()), create: true }),

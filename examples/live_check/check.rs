@@ -99,7 +99,7 @@ fn sum_requests(settings: &Settings, counters: &Counters) -> Counts {
     requests
 }
 
-/// Returns the storage to connect to. Without a storage and an event hub it is Azurite, which is started.
+/// Returns the storage to connect to. If the arguments name neither storage nor an event hub, starts Azurite.
 async fn choose_storage(args: &Args) -> Result<StorageArgs, Failure> {
     let mut storage = args.storage.clone();
     if storage.storage_url.is_some() {
@@ -107,9 +107,9 @@ async fn choose_storage(args: &Args) -> Result<StorageArgs, Failure> {
     }
     match storage.storage.as_deref() {
         None if !args.hub.is_embedded() => {
-            Err("a real event hub needs a storage: set --storage or --storage-url".into())
+            Err("a real event hub needs storage in Azure: set --storage or --storage-url".into())
         }
-        Some("memory") => Err("the worker processes cannot share a storage in memory: use --storage azurite".into()),
+        Some("memory") => Err("the worker processes cannot share storage in memory: use --storage azurite".into()),
         None | Some("azurite") => {
             storage.storage = Some(azurite::shared().await?.connection_string());
             Ok(storage)

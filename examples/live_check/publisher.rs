@@ -1,4 +1,4 @@
-//! Publishes events to all partitions until it is told to end.
+//! Publishes events to all partitions until the end is requested.
 
 use std::sync::Arc;
 use std::thread;

@@ -72,7 +72,7 @@ async fn freeze(steps: &mut Steps, worker: &WorkerProcess) -> Result<(), Failure
                     Happened::Handled(first, last) => last - first + 1,
                     _ => 0,
                 });
-                format!("{} events that it had received before were still handled", late.sum::<i64>())
+                format!("it handled {} events of these partitions before it stopped them", late.sum::<i64>())
             })
         })
         .await?;

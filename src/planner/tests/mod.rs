@@ -59,7 +59,8 @@ struct Changes {
 
 impl World {
     fn new(owners: usize, slots: Vec<Slot>, rng: StdRng) -> Self {
-        let (cooperative, sends_heartbeats) = (vec![false; owners], vec![false; owners]);
+        let cooperative = vec![false; owners];
+        let sends_heartbeats = vec![false; owners];
         let owners = (0..owners).map(|number| OwnerId::new(format!("owner-{number:03}")).unwrap()).collect();
         Self { owners, partitions: (0..slots.len()).map(id).collect(), slots, cooperative, sends_heartbeats, rng }
     }
@@ -82,7 +83,8 @@ impl World {
     }
 
     fn any_slot_but_held(owners: usize, rng: &mut StdRng) -> Slot {
-        let (from, to) = (rng.random_range(0..owners), rng.random_range(0..owners));
+        let from = rng.random_range(0..owners);
+        let to = rng.random_range(0..owners);
         match rng.random_range(0..6) {
             0 => Slot::Released,
             1 => Slot::Expired,

@@ -1,4 +1,4 @@
-//! Connection strings and URLs with a shared access signature. Each text is tried as each of them.
+//! Connection strings and URLs with a shared access signature. Every parser gets each text.
 
 #![no_main]
 

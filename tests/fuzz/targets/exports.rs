@@ -1,4 +1,4 @@
-//! JSON: exports of checkpoints, and the settings of a processor and of a store. Each text is tried as each of them.
+//! JSON: exports of checkpoints, and the settings of a processor and of a store. Every parser gets each text.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
 //! Records of legacy programs: the first line is the rest of the blob's name after the prefix of the program, and the
-//! other lines are its content. They are tried as those of each program.
+//! other lines are its content. The parser of each program gets them.
 
 #![no_main]
 

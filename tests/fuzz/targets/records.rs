@@ -1,5 +1,5 @@
-//! Records: the first line is the name of the blob, and each other line is a pair of metadata, `key=value`. The metadata
-//! is tried as that of each kind of record.
+//! Records: the first line is the name of the blob, and each other line is a pair of metadata, `key=value`. The decoder
+//! of each kind of record gets the metadata.
 
 #![no_main]
 

@@ -62,7 +62,8 @@
 //! [stimulus](balancer::Stimulus), and perhaps a [condition](balancer::Condition). Add what must hold as an
 //! [invariant](notes::Invariant), and what must have been explored as an [event](notes::Event). Then add a
 //! [`Rule`](scenario::Rule) that can be disabled, by an altered input to the rule or to the balancer or by a skipped
-//! step, and a test in [`needed`] that shows the consequence.
+//! step, and a test in [`needed`] that shows the consequence. If a scenario fails because it visits a step that is not
+//! listed, add the line that the test prints to `src/explored/steps.txt`.
 
 mod balancer;
 mod canonical;

@@ -1,7 +1,5 @@
 //! Describes the steps of the exploration, in the words in which runs are [compared](crate::explored) with it.
 
-use std::cmp::Ordering;
-
 use super::notes::Notes;
 use super::state::{self, Content, Keys, State, Task, Write, Writer};
 use super::system::Model;
@@ -29,7 +27,7 @@ impl Model {
                 actor,
                 before: from.ownership.map(|record| self.ownership(number, record.owner, record.keys)),
                 after: self.ownership(number, owner, keys),
-                epoch: epoch(from.ownership.map(|record| (record.owner, record.keys)), owner, keys),
+                epoch: Epoch::between(epoch_before(from), keys.epoch, matches!(owner, state::Owner::Member(_))),
             },
             Content::Checkpoint { record, .. } => Step::Checkpoint {
                 actor,
@@ -37,7 +35,7 @@ impl Model {
                 runs: !is_operator && number.is_some_and(|number| runs(from, number)),
                 before: from.checkpoint.map(checkpoint),
                 after: checkpoint(record),
-                moves: moves(from.checkpoint, record),
+                moves: Move::between(from.checkpoint.and_then(|before| before.position), record.position),
             },
         }
     }
@@ -46,7 +44,7 @@ impl Model {
         Ownership {
             owner: self.relation_of(number, owner),
             requester: match keys.handoff_to {
-                None => Requester::Nobody,
+                None => Requester::None,
                 Some(requester) if number.is_some_and(|number| self.have_one_name(number, requester)) => Requester::Own,
                 Some(_) => Requester::Other,
             },
@@ -57,7 +55,7 @@ impl Model {
 
     fn relation_of(&self, number: Option<u8>, owner: state::Owner) -> Owner {
         match (number, owner) {
-            (_, state::Owner::Unowned) => Owner::Nobody,
+            (_, state::Owner::Unowned) => Owner::Unowned,
             (_, state::Owner::Foreign) => Owner::OtherSdk,
             (Some(number), state::Owner::Member(owner)) if number == owner => Owner::Own,
             (Some(number), state::Owner::Member(owner)) if self.have_one_name(number, owner) => Owner::SameName,
@@ -76,16 +74,9 @@ fn runs(from: &State, number: u8) -> bool {
     matches!(work.task, Task::Running | Task::Checkpointing(_)) && !work.outlived
 }
 
-fn epoch(before: Option<(state::Owner, Keys)>, owner: state::Owner, keys: Keys) -> Epoch {
-    let is_owned = |owner| matches!(owner, state::Owner::Member(_));
-    let before = before.filter(|(owner, _)| is_owned(*owner)).and_then(|(_, keys)| keys.epoch);
-    match keys.epoch {
-        _ if !is_owned(owner) => Epoch::Irrelevant,
-        None => Epoch::Without,
-        Some(_) if before.is_none() => Epoch::First,
-        epoch if epoch == before => Epoch::Same,
-        Some(_) => Epoch::Another,
-    }
+fn epoch_before(from: &State) -> Option<u8> {
+    let owned = from.ownership.filter(|record| matches!(record.owner, state::Owner::Member(_)));
+    owned.and_then(|record| record.keys.epoch)
 }
 
 fn checkpoint(record: state::Checkpoint) -> Checkpoint {
@@ -95,16 +86,6 @@ fn checkpoint(record: state::Checkpoint) -> Checkpoint {
         Some(_) => Position::Processed,
     };
     Checkpoint { position, paused: record.paused }
-}
-
-fn moves(before: Option<state::Checkpoint>, after: state::Checkpoint) -> Move {
-    let before = before.and_then(|before| before.position);
-    match before.zip(after.position).map(|(before, after)| after.cmp(&before)) {
-        None => Move::Undefined,
-        Some(Ordering::Equal) => Move::Stays,
-        Some(Ordering::Greater) => Move::Ahead,
-        Some(Ordering::Less) => Move::Back,
-    }
 }
 
 /// Compares what a scenario visits with the list.

@@ -1,7 +1,6 @@
 //! Describes what a run does to a partition, in the words of the exploration.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::{Incarnation, OwnerId};
@@ -15,7 +14,6 @@ pub struct PartitionRecords<W> {
     ownership: Option<OwnershipRecord>,
     checkpoint: Option<CheckpointRecord>,
     writers: BTreeMap<W, Writer>,
-    operators: BTreeSet<W>,
 }
 
 /// What is known about a writer.
@@ -31,16 +29,11 @@ struct Writer {
 
 impl<W> Default for PartitionRecords<W> {
     fn default() -> Self {
-        Self { ownership: None, checkpoint: None, writers: BTreeMap::new(), operators: BTreeSet::new() }
+        Self { ownership: None, checkpoint: None, writers: BTreeMap::new() }
     }
 }
 
 impl<W: Clone + Ord> PartitionRecords<W> {
-    /// This writer is an operator.
-    pub fn is_operator(&mut self, writer: &W) {
-        self.operators.insert(writer.clone());
-    }
-
     /// An instance of another SDK wrote the ownership.
     pub fn foreign_ownership(&mut self, record: OwnershipRecord) {
         self.ownership = Some(record);
@@ -52,16 +45,16 @@ impl<W: Clone + Ord> PartitionRecords<W> {
     }
 
     /// A writer of this crate wrote the ownership, under a condition.
-    pub fn ownership_written(&mut self, by: &W, record: OwnershipRecord) -> Step {
+    pub fn ownership_written(&mut self, (by, actor): (&W, Actor), record: OwnershipRecord) -> Step {
         let before = self.ownership.take();
-        let actor = self.actor(by);
         let writer = self.writers.entry(by.clone()).or_default();
         writer.identify(before.as_ref(), &record);
+        let epoch_before = before.as_ref().filter(|before| is_owned(before)).and_then(|before| before.epoch);
         let step = Step::Ownership {
             actor,
             before: before.as_ref().map(|before| writer.sees(before)),
             after: writer.sees(&record),
-            epoch: epoch(before.as_ref(), &record),
+            epoch: Epoch::between(epoch_before, record.epoch, is_owned(&record)),
         };
         let is_own = writer.relation_to(&record) == Owner::Own;
         let continues =
@@ -74,9 +67,8 @@ impl<W: Clone + Ord> PartitionRecords<W> {
     }
 
     /// A writer of this crate wrote the checkpoint, under a condition.
-    pub fn checkpoint_written(&mut self, by: &W, record: CheckpointRecord) -> Step {
+    pub fn checkpoint_written(&mut self, (by, actor): (&W, Actor), record: CheckpointRecord) -> Step {
         let before = self.checkpoint.take();
-        let actor = self.actor(by);
         let writer = self.writers.entry(by.clone()).or_default();
         let after = checkpoint(&record);
         writer.adopted = Some(after.position);
@@ -86,7 +78,7 @@ impl<W: Clone + Ord> PartitionRecords<W> {
             runs: writer.runs,
             before: before.as_ref().map(checkpoint),
             after,
-            moves: moves(before.as_ref(), &record),
+            moves: Move::between(before.and_then(|before| before.sequence_number), record.sequence_number),
         };
         self.checkpoint = Some(record);
         step
@@ -104,10 +96,6 @@ impl<W: Clone + Ord> PartitionRecords<W> {
         if let Some(writer) = self.writers.get_mut(by) {
             writer.runs = false;
         }
-    }
-
-    fn actor(&self, by: &W) -> Actor {
-        if self.operators.contains(by) { Actor::Operator } else { Actor::Instance }
     }
 }
 
@@ -128,7 +116,7 @@ impl Writer {
         Ownership {
             owner: self.relation_to(record),
             requester: match &record.handoff_to {
-                None => Requester::Nobody,
+                None => Requester::None,
                 requester if *requester == self.owner => Requester::Own,
                 Some(_) => Requester::Other,
             },
@@ -139,7 +127,7 @@ impl Writer {
 
     fn relation_to(&self, record: &OwnershipRecord) -> Owner {
         match (&record.owner, &record.incarnation) {
-            (None, _) => Owner::Nobody,
+            (None, _) => Owner::Unowned,
             (Some(_), None) => Owner::OtherSdk,
             (owner, incarnation) if *owner == self.owner => {
                 if *incarnation == self.incarnation {
@@ -153,17 +141,8 @@ impl Writer {
     }
 }
 
-/// Only epochs of owners of this crate matter.
-fn epoch(before: Option<&OwnershipRecord>, after: &OwnershipRecord) -> Epoch {
-    let is_owned = |record: &OwnershipRecord| record.owner.is_some() && record.incarnation.is_some();
-    let before = before.filter(|before| is_owned(before)).and_then(|before| before.epoch);
-    match after.epoch {
-        _ if !is_owned(after) => Epoch::Irrelevant,
-        None => Epoch::Without,
-        Some(_) if before.is_none() => Epoch::First,
-        epoch if epoch == before => Epoch::Same,
-        Some(_) => Epoch::Another,
-    }
+fn is_owned(record: &OwnershipRecord) -> bool {
+    record.owner.is_some() && record.incarnation.is_some()
 }
 
 fn checkpoint(record: &CheckpointRecord) -> Checkpoint {
@@ -175,14 +154,4 @@ fn checkpoint(record: &CheckpointRecord) -> Checkpoint {
     // The exploration does not know pauses that end by themselves. Their owner removes them.
     let paused = record.paused.as_ref().is_some_and(|pause| pause.until.is_none() && !pause.parked);
     Checkpoint { position, paused }
-}
-
-fn moves(before: Option<&CheckpointRecord>, after: &CheckpointRecord) -> Move {
-    let before = before.and_then(|before| before.sequence_number);
-    match before.zip(after.sequence_number).map(|(before, after)| after.cmp(&before)) {
-        None => Move::Undefined,
-        Some(Ordering::Equal) => Move::Stays,
-        Some(Ordering::Greater) => Move::Ahead,
-        Some(Ordering::Less) => Move::Back,
-    }
 }

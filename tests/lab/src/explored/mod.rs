@@ -15,7 +15,8 @@
 
 mod follow;
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::LazyLock;
 
@@ -36,7 +37,7 @@ pub enum Actor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
     /// The partition was released.
-    Nobody,
+    Unowned,
     /// The actor.
     Own,
     /// Another incarnation of the actor.
@@ -51,7 +52,7 @@ pub enum Owner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "their names say it")]
 pub enum Requester {
-    Nobody,
+    None,
     Own,
     Other,
 }
@@ -82,6 +83,19 @@ pub enum Epoch {
     Same,
     /// It is another one.
     Another,
+}
+
+impl Epoch {
+    /// Compares the epochs of two records. Those of records without an owner of this crate do not matter.
+    pub(crate) fn between<E: PartialEq>(before: Option<E>, after: Option<E>, is_owned: bool) -> Self {
+        match (before, after) {
+            _ if !is_owned => Self::Irrelevant,
+            (_, None) => Self::Without,
+            (None, Some(_)) => Self::First,
+            (Some(before), Some(after)) if before == after => Self::Same,
+            (Some(_), Some(_)) => Self::Another,
+        }
+    }
 }
 
 /// A checkpoint record.
@@ -115,6 +129,18 @@ pub enum Move {
     Ahead,
     /// To an earlier event.
     Back,
+}
+
+impl Move {
+    /// Compares the positions of two records.
+    pub(crate) fn between<P: Ord>(before: Option<P>, after: Option<P>) -> Self {
+        match before.zip(after).map(|(before, after)| after.cmp(&before)) {
+            None => Self::Undefined,
+            Some(Ordering::Equal) => Self::Stays,
+            Some(Ordering::Greater) => Self::Ahead,
+            Some(Ordering::Less) => Self::Back,
+        }
+    }
 }
 
 /// An accepted write, or a start.
@@ -158,11 +184,12 @@ pub enum Step {
 /// Returns whether the scenarios visit this step, or it is a known gap.
 #[must_use]
 pub fn is_known(step: Step) -> bool {
-    static KNOWN: LazyLock<BTreeMap<&str, &str>> = LazyLock::new(|| {
-        let gaps = GAPS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).map(|step| (step, ""));
-        listed().chain(gaps).collect()
-    });
-    KNOWN.contains_key(step.to_string().as_str())
+    static KNOWN: LazyLock<BTreeSet<&str>> = LazyLock::new(|| listed().map(|(step, _)| step).chain(gaps()).collect());
+    KNOWN.contains(step.to_string().as_str())
+}
+
+fn gaps() -> impl Iterator<Item = &'static str> {
+    GAPS.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }
 
 /// Returns the listed steps, each with the scenario that visits it.
@@ -204,7 +231,7 @@ impl fmt::Display for Ownership {
         self.owner.fmt(f)?;
         f.write_str(if self.draining { " draining" } else { "" })?;
         f.write_str(match self.requester {
-            Requester::Nobody => "",
+            Requester::None => "",
             Requester::Own => " requested by actor",
             Requester::Other => " requested by other",
         })?;
@@ -231,7 +258,7 @@ macro_rules! words {
 
 words! {
     Actor { Instance => "instance", Operator => "operator", }
-    Owner { Nobody => "nobody", Own => "actor", SameName => "same name", Other => "other", OtherSdk => "other SDK", }
+    Owner { Unowned => "unowned", Own => "actor", SameName => "same name", Other => "other", OtherSdk => "other SDK", }
     Epoch {
         Irrelevant => "no owner",
         Without => "no epoch",
@@ -250,7 +277,7 @@ mod tests {
     #[test]
     fn no_step_is_listed_twice() {
         let mut steps: Vec<_> = listed().map(|(step, _)| step).collect();
-        steps.extend(GAPS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')));
+        steps.extend(gaps());
         let listed = steps.len();
         steps.sort_unstable();
         steps.dedup();

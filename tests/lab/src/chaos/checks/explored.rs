@@ -13,7 +13,9 @@ use crate::explored::{Actor, PartitionRecords, Step, is_known};
 
 /// Checks that the exploration contains every accepted write and every start, so that its proofs hold for the run.
 pub fn is_explored(run_data: &RunData, sessions: &[Session]) -> Check {
-    let (mut wrong, mut seen, mut judged) = (Vec::new(), BTreeSet::new(), 0);
+    let mut wrong = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut judged = 0;
     for partition in run_data.published.keys() {
         let own = sessions.iter().filter(|session| session.partition == *partition);
         for Taken { by, at, step } in steps(run_data, own, partition) {
@@ -79,14 +81,11 @@ fn steps<'a>(run_data: &'a RunData, sessions: impl Iterator<Item = &'a Session>,
 }
 
 fn written_step(records: &mut PartitionRecords<IncarnationId>, write: &Write) -> Step {
-    if write.by.is_operator() {
-        records.is_operator(&write.by);
-    }
-    let step = match write.kind {
-        Kind::Ownership => records.ownership_written(&write.by, decode_ownership("", &write.metadata).0),
-        Kind::Checkpoint => records.checkpoint_written(&write.by, decode_checkpoint("", &write.metadata).0),
-    };
     let actor = if write.by.is_operator() { Actor::Operator } else { Actor::Instance };
+    let step = match write.kind {
+        Kind::Ownership => records.ownership_written((&write.by, actor), decode_ownership("", &write.metadata).0),
+        Kind::Checkpoint => records.checkpoint_written((&write.by, actor), decode_checkpoint("", &write.metadata).0),
+    };
     if write.is_conditional { step } else { Step::Unconditional(actor) }
 }
 

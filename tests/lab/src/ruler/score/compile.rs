@@ -74,7 +74,8 @@ fn cargo_test(root: &Path) -> Result<Result<PathBuf, Vec<Diagnostic>>, Failure> 
         .current_dir(root)
         .output()?;
     let messages = output.stdout.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok());
-    let (mut tests, mut errors) = (None, Vec::new());
+    let mut tests = None;
+    let mut errors = Vec::new();
     for message in messages {
         match message {
             Message::Compiler { message } if message.level == "error" => errors.push(message),

@@ -59,6 +59,10 @@ struct Scored {
 
 /// Scores the areas of the command line, and prints the table.
 pub fn run(args: &Args, parts: &[String]) -> Result<(), Failure> {
+    if let Some(unknown) = parts.iter().find(|name| AREAS.iter().all(|area| area.name != **name)) {
+        let known: Vec<_> = AREAS.iter().map(|area| area.name).collect();
+        return Err(format!("there is no part {unknown:?}; the parts are {}", known.join(", ")).into());
+    }
     let areas = AREAS.iter().filter(|area| parts.is_empty() || parts.iter().any(|name| name == area.name));
     let root = tree::folder().join("score/tree");
     tree::copy(&root, |_, content| Ok(content))?;
@@ -103,7 +107,8 @@ impl Scored {
             let of_file = by_file.entry(&mutant.file).or_default();
             of_file.extend(planted.contains(&number).then_some((number, mutant)));
         }
-        let (mut files, mut left_out) = (BTreeMap::new(), Vec::new());
+        let mut files = BTreeMap::new();
+        let mut left_out = Vec::new();
         for (file, mutants) in by_file {
             let planted = planted::plant(&fs::read_to_string(tree::repository().join(file))?, &mutants)?;
             tree::write_if_changed(&self.root.join(file), planted.text.as_bytes())?;

@@ -37,7 +37,8 @@ struct Changes {
 pub fn plant(text: &str, mutants: &[(usize, &Mutant)]) -> Result<Planted, Failure> {
     let mut places = Places::default();
     places.visit_file(&syn::parse_file(text)?);
-    let (mut changes, mut left_out) = (Changes::default(), Vec::new());
+    let mut changes = Changes::default();
+    let mut left_out = Vec::new();
     for (number, mutant) in mutants {
         if changes.add(text, &places, *number, mutant).is_none() {
             left_out.push(*number);
@@ -77,14 +78,15 @@ impl Changes {
     fn add(&mut self, text: &str, places: &Places, number: usize, mutant: &Mutant) -> Option<()> {
         let range = offset(text, mutant.span.start)..offset(text, mutant.span.end);
         match mutant.genre {
-            // All of its mutants return one type, which cannot be that of each.
+            // Its mutants return different types, which cannot stand in one function.
             Genre::FnValue if mutant.returns_opaque_type() => return None,
             Genre::FnValue => {
                 self.insert(range.start, number, format!("if {} {{ return {}; }}", switch(number), mutant.replacement));
             }
             Genre::BinaryOperator => {
                 let Binary { whole, left, right } = places.binaries.get(&range.start)?;
-                let (left, right) = (&text[left.clone()], &text[right.clone()]);
+                let left = &text[left.clone()];
+                let right = &text[right.clone()];
                 let assigns =
                     mutant.replacement.ends_with('=') && !matches!(&*mutant.replacement, "==" | "!=" | "<=" | ">=");
                 let operation = if assigns {
@@ -116,9 +118,11 @@ impl Changes {
         self.inserted.entry(at).or_default().push((number, text));
     }
 
-    /// Returns a part of the text with its mutants; without those of the `inside` of which it is.
+    /// Returns a part of the text with its mutants. If it is the whole of an expression, `inside`, the mutants of that
+    /// expression are left out.
     fn render(&self, text: &str, range: Range<usize>, inside: Option<&Range<usize>>) -> String {
-        let (mut rendered, mut at) = (String::new(), range.start);
+        let mut rendered = String::new();
+        let mut at = range.start;
         while at < range.end {
             let wrapped = self
                 .wrapped
@@ -142,7 +146,8 @@ impl Changes {
     }
 
     fn with_insertions(&self, text: &str, range: Range<usize>) -> String {
-        let (mut rendered, mut at) = (String::new(), range.start);
+        let mut rendered = String::new();
+        let mut at = range.start;
         for (place, insertions) in self.inserted.range(range.clone()) {
             rendered.push_str(&text[at..*place]);
             for (number, insertion) in insertions {

@@ -47,11 +47,12 @@ impl State {
     }
 
     fn checkpoint_step(&mut self, incarnation: usize, partition: usize, record: &CheckpointRecord) {
+        let actor = self.actor(incarnation);
         let records = &mut self.partitions[partition].records;
         if !self.incarnations[incarnation].crate_processor {
             return records.foreign_checkpoint(record.clone());
         }
-        let step = records.checkpoint_written(&incarnation, record.clone());
+        let step = records.checkpoint_written((&incarnation, actor), record.clone());
         self.must_be_explored(incarnation, partition, step);
     }
 

@@ -32,7 +32,7 @@ pub(super) use self::unread_time::Slowdown;
 use super::bounds::Bounds;
 use super::invariant::{Invariant, Violation};
 use super::plan::{Plan, Role, StartAt};
-use crate::explored::{PartitionRecords, Step, is_known};
+use crate::explored::{Actor, PartitionRecords, Step, is_known};
 use crate::history::{self, Verdict};
 use eventhubs_checkpoint::PartitionId;
 use eventhubs_checkpoint::blob::Metadata;
@@ -291,6 +291,10 @@ impl State {
         self.check(verdict.rule.into(), holds, || {
             format!("{name} {} (partition {partition})", verdict.breach.unwrap_or_default())
         });
+    }
+
+    fn actor(&self, incarnation: usize) -> Actor {
+        if self.is_operator(incarnation) { Actor::Operator } else { Actor::Instance }
     }
 
     /// Checks that the exploration contains this step.

@@ -45,15 +45,12 @@ impl State {
     }
 
     fn ownership_step(&mut self, incarnation: usize, partition: usize, record: &OwnershipRecord) {
-        let is_operator = self.is_operator(incarnation);
+        let actor = self.actor(incarnation);
         let records = &mut self.partitions[partition].records;
         if !self.incarnations[incarnation].crate_processor {
             return records.foreign_ownership(record.clone());
         }
-        if is_operator {
-            records.is_operator(&incarnation);
-        }
-        let step = records.ownership_written(&incarnation, record.clone());
+        let step = records.ownership_written((&incarnation, actor), record.clone());
         self.must_be_explored(incarnation, partition, step);
     }
 
