@@ -21,7 +21,7 @@ use tokio::sync::watch;
 mod signals;
 
 /// Runs the official `EventProcessor` with records of this crate. Without arguments it demonstrates itself with an
-/// event hub and a storage in this process. With a real event hub it runs until Ctrl-C or SIGTERM. Start as many
+/// event hub and a blob service in this process. With a real event hub it runs until Ctrl-C or SIGTERM. Start as many
 /// processes as you like.
 #[derive(Parser)]
 struct Args {

@@ -71,7 +71,7 @@ async fn run() -> Result<Collected, BoxError> {
         }
     });
     let config = ProcessorConfig::default()
-        // The events of a batch arrive one after the other.
+        // The events of a batch arrive one after another.
         .with_max_batch_size(3)
         .with_max_batch_wait(Duration::from_secs(1))
         .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));

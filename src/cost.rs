@@ -46,10 +46,10 @@ impl RequestPrices {
     /// The date of the [sample](Self::sample).
     pub const SAMPLE_DATE: &str = "2024-07-26";
 
-    /// Returns the sample prices of Microsoft's article
-    /// [Estimate the cost of using Azure Blob Storage](https://learn.microsoft.com/azure/storage/blobs/blob-storage-estimate-costs),
-    /// for the hot tier of a general-purpose v2 account. The article calls them fictitious; they are near the real prices
-    /// of that year. Replace them with the prices of your account, region and redundancy.
+    /// Returns the sample prices of Microsoft's article [Estimate the cost of using Azure Blob
+    /// Storage](https://learn.microsoft.com/azure/storage/blobs/blob-storage-estimate-costs), for the hot tier of a
+    /// general-purpose v2 account. The article calls them fictitious; they are near the real prices of that year.
+    /// Replace them with the prices of your account, region and redundancy.
     #[must_use]
     pub fn sample() -> Self {
         Self { list: 0.055, write: 0.055, other: 0.0044 }
@@ -133,8 +133,8 @@ impl GroupSize {
     }
 
     /// Sets whether the name of the namespace, the event hub or the consumer group has uppercase letters, as `$Default`
-    /// does: each instance then also lists the blobs with the [other casing](crate::store::BlobNameCase), every ten lease
-    /// durations. Default false.
+    /// does: each instance then also lists the blobs with the [other blob-name case](crate::store::BlobNameCase), every
+    /// ten lease durations. Default false.
     #[must_use]
     pub const fn with_capitals(mut self, capitals: bool) -> Self {
         self.capitals = capitals;
@@ -146,12 +146,12 @@ impl GroupSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SteadyRequests {
-    /// Listings of ownerships and heartbeats, and of the other blob-name casing.
+    /// Listings of ownerships and heartbeats, and of the other blob-name case.
     pub listings: f64,
     /// Renewals of leases.
     pub renewals: f64,
     /// Reads and writes of the beacon, and reads of watched owners.
-    pub looks: f64,
+    pub polls: f64,
     /// Heartbeats.
     pub heartbeats: f64,
     /// Checkpoints.
@@ -184,7 +184,7 @@ impl SteadyRequests {
             listings: f64::from(size.instances) * listings * times_per_hour(pace.listing)
                 + f64::from(owners) * case_looks,
             renewals: if by_instance { 0.0 } else { f64::from(size.partitions) * times_per_hour(pace.renewal) },
-            looks: f64::from(size.instances) * times_per_hour(pace.beacon_read)
+            polls: f64::from(size.instances) * times_per_hour(pace.beacon_read)
                 + f64::from(size.instances.min(1)) * times_per_hour(pace.beacon_refresh)
                 + (f64::from(owners) * f64::from(owners.saturating_sub(1).min(WATCHED))
                     + f64::from(size.instances - owners) * f64::from(owners.min(WATCHED)))
@@ -201,7 +201,7 @@ impl SteadyRequests {
         BilledRequests {
             list: self.listings,
             write: 0.0,
-            other: self.renewals + self.looks + self.heartbeats + self.checkpoints,
+            other: self.renewals + self.polls + self.heartbeats + self.checkpoints,
         }
     }
 }
@@ -217,10 +217,10 @@ mod tests {
     use crate::processor::CheckpointPolicy;
 
     fn estimate(size: GroupSize, processor: &ProcessorConfig, store: &StoreConfig) -> [i64; 5] {
-        let SteadyRequests { listings, renewals, looks, heartbeats, checkpoints } =
+        let SteadyRequests { listings, renewals, polls, heartbeats, checkpoints } =
             SteadyRequests::estimate(size, processor, store);
         #[expect(clippy::cast_possible_truncation, reason = "small numbers")]
-        [listings, renewals, looks, heartbeats, checkpoints].map(|number| number.round() as i64)
+        [listings, renewals, polls, heartbeats, checkpoints].map(|number| number.round() as i64)
     }
 
     #[test]

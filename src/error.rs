@@ -15,7 +15,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 type Source = Box<dyn StdError + Send + Sync>;
 
-/// What went wrong, in terms of what the caller should do.
+/// The category of an error. Each variant says how to react.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "&'static str")]
 #[non_exhaustive]
@@ -138,7 +138,7 @@ impl Error {
         Self::new(ErrorKind::Config, message)
     }
 
-    /// Returns what went wrong, in terms of what the caller should do.
+    /// Returns the category of the error.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.kind

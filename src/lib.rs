@@ -7,30 +7,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     all(feature = "azure", feature = "eventhubs"),
-    doc = r#"```no_run
-use std::{env, sync::Arc};
-
-use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::processor::{EventContext, Processor, each_event, event_handler_fn};
-use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    let hub = env::var("EVENTHUBS_CONNECTION_STRING")?; // of the event hub, with its EntityPath
-    let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
-    let container = AzureContainer::from_connection_string(env::var("AZURE_STORAGE_CONNECTION_STRING")?, "checkpoints")?;
-    let owner = OwnerId::random()?; // better: an id that survives restarts, such as the name of the pod
-    let store = GroupStore::connect(container, group.clone(), owner).await?;
-    let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
-
-    let handler = each_event(event_handler_fn(|event: Arc<ReceivedEventData>, partition: EventContext| async move {
-        println!("partition {}: {:?}", partition.partition_id(), event.event_data().body());
-        Ok(()) // the checkpoint follows in the background; an error is tried again
-    }));
-    Processor::builder(source, store, handler).run_until_signal().await?;
-    Ok(())
-}
-```"#
+    doc = concat!("```no_run\n", include_str!("../examples/hello.rs"), "```")
 )]
 //!
 //! Run as many instances as you need. They share the partitions, and take over when one crashes.
@@ -101,8 +78,13 @@ mod util;
 
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Pause, Position};
-pub use processor::{Handler, HandlerError, PartitionContext, Processor, StopReason, handler_fn};
-pub use store::GroupStore;
+pub use processor::{
+    CheckpointPolicy, EventContext, EventHandler, Handler, HandlerError, LoadBalancingStrategy, OnFailure,
+    PartitionContext, Processor, ProcessorConfig, ProcessorHandle, StopReason, each_event, event_handler_fn,
+    handler_fn,
+};
+pub use source::StartPosition;
+pub use store::{GroupStore, StoreConfig};
 pub use telemetry::metrics;
 
 #[cfg(feature = "azure")]

@@ -1,7 +1,9 @@
-//! Tools without a subject of their own: locks, panics, randomness and random owner ids, serialized durations, and
-//! setters.
+//! Tools without a subject of their own: locks, panics, randomness and random owner ids, the environment, serialized
+//! durations, and setters.
 
 use std::any::Any;
+#[cfg(any(feature = "azure", feature = "eventhubs"))]
+use std::env::VarError;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 #[cfg(feature = "azure")]
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -51,6 +53,16 @@ pub(crate) fn rng_from_seed(seed: Option<u64>) -> Result<StdRng> {
     }
 }
 
+/// Returns the value of an environment variable with a secret, which no error shows.
+#[cfg(any(feature = "azure", feature = "eventhubs"))]
+pub(crate) fn read_variable(name: &str) -> Result<String> {
+    match std::env::var(name) {
+        Ok(value) if !value.is_empty() => Ok(value),
+        Ok(_) | Err(VarError::NotPresent) => Err(Error::config(format!("the environment variable {name} is not set"))),
+        Err(VarError::NotUnicode(_)) => Err(Error::config(format!("the environment variable {name} is not UTF-8"))),
+    }
+}
+
 impl OwnerId {
     /// Creates a random id, for instances that have no stable name. A restarted instance then has another id, and waits
     /// until the leases of the previous one have expired or were released.
@@ -88,12 +100,24 @@ pub(crate) fn serialize_optional_seconds<S: Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// Reads a duration of a configuration file, as in `90s`, or `never`: not every format has a null.
-pub(crate) fn deserialize_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-    let text = Option::<String>::deserialize(deserializer)?;
-    match text.as_deref() {
-        None | Some("never") => Ok(None),
-        Some(text) => parse_duration(text).map(Some).map_err(serde::de::Error::custom),
+/// A duration in a configuration file, as in `90s`, or `never`: not every format has a null.
+pub(crate) mod duration_or_never {
+    use super::{Deserialize, Deserializer, Duration, Serializer, parse_duration};
+
+    #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+    pub(crate) fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match duration {
+            Some(duration) => humantime_serde::serialize(duration, serializer),
+            None => serializer.serialize_str("never"),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        match text.as_deref() {
+            None | Some("never") => Ok(None),
+            Some(text) => parse_duration(text).map(Some).map_err(serde::de::Error::custom),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The cost of a request of this crate, compared with a bare HTTP client.
 //!
 //! `cargo bench --bench blob` prints a table. A stub in a separate process returns canned responses of Azure. Each
-//! measurement also runs in a separate process, on one thread, so that processor time and peak memory are those of one
+//! measurement also runs in a separate process, on one thread, so that CPU time and peak memory are those of one
 //! client alone. The measurements of this crate and of the bare client alternate, so that a busy machine affects both.
 //!
 //! To profile one measurement, start the stub and then the measurement under a profiler, both with the binary that

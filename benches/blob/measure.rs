@@ -18,7 +18,7 @@ const WARM_UP: u32 = 10;
 /// The cost of one repetition, and the memory of the whole process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Processor time in the program and in the kernel.
+    /// CPU time in the program and in the kernel.
     pub(crate) cpu: Duration,
     pub(crate) elapsed: Duration,
     /// The peak memory, if the system reports it.
@@ -72,7 +72,7 @@ async fn repeat(work: Work, once: impl AsyncFn(u32) -> Result<()>) -> Result<Cos
     Ok(Cost { cpu: cpu / work.repetitions(), elapsed: elapsed / work.repetitions(), peak_kib: peak_kib() })
 }
 
-/// Returns the processor time of all threads of this process.
+/// Returns the CPU time of all threads of this process.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

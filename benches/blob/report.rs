@@ -44,9 +44,9 @@ pub(crate) fn run(rounds: usize) -> Result<()> {
     println!("{:<32} {:<28} {:<28} ratio  aim", "", "ours", "floor");
 
     let prompt = Stub::start(Duration::ZERO)?;
-    println!("processor time, the stub on another core");
+    println!("CPU time, the stub on another core");
     let list = print_cpu(Placement::Apart, &prompt, rounds)?;
-    println!("processor time, the stub on the same core");
+    println!("CPU time, the stub on the same core");
     print_cpu(Placement::Together, &prompt, rounds)?;
     println!("peak memory of the process");
     list.print(&format!("  lists of {PARTITIONS} blobs"), "MiB", "", peak_mib);
@@ -58,7 +58,7 @@ pub(crate) fn run(rounds: usize) -> Result<()> {
     Ok(())
 }
 
-/// Prints the processor times. Returns the comparison of listings.
+/// Prints the CPU times. Returns the comparison of listings.
 fn print_cpu(placement: Placement, stub: &Stub, rounds: usize) -> Result<Comparison> {
     let list = Comparison::measure(Work::List, placement, stub, rounds)?;
     list.print(&format!("  list of {PARTITIONS} blobs"), "us", "ratio at most 4", cpu_us);

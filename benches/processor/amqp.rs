@@ -33,7 +33,7 @@ pub(crate) async fn ours(events: u32, hub: &Address) -> Result<Cost> {
     ours::process(source(hub).await?, events, Completion::Checkpoint).await
 }
 
-/// Processes the events one after the other.
+/// Processes the events one after another.
 pub(crate) async fn each(events: u32, hub: &Address) -> Result<Cost> {
     let (handler, cost) = Each { order: Order::Partition, concurrency: 1, is_slow: false }.handler(events);
     ours::process_with(source(hub).await?, handler, cost).await

@@ -1,4 +1,4 @@
-//! Time, processor time and memory.
+//! Time, CPU time and memory.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use crate::Result;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cost {
     pub(crate) elapsed: Duration,
-    /// Processor time of all threads.
+    /// CPU time of all threads.
     pub(crate) cpu: Duration,
     /// The memory, if the measurement is about memory.
     pub(crate) bytes: u64,
@@ -51,7 +51,7 @@ impl Stopwatch {
     }
 }
 
-/// Returns the processor time of all threads of this process.
+/// Returns the CPU time of all threads of this process.
 fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }

@@ -64,7 +64,7 @@ impl Comparison {
         line(title, &ours.show("k/s"), &bare.show("k/s"), ratio, &aim);
         let cpu = |cost: &Cost| cost.cpu.as_secs_f64() * 1e9 / f64::from(self.events);
         let (ours, bare) = (Spread::of(&self.ours, cpu), Spread::of(&self.bare, cpu));
-        line("    processor time per event", &ours.show("ns"), &bare.show("ns"), bare.median / ours.median, "");
+        line("    CPU time per event", &ours.show("ns"), &bare.show("ns"), bare.median / ours.median, "");
     }
 }
 
@@ -101,17 +101,17 @@ pub(crate) fn run(extent: &Extent) -> Result<()> {
     })
 }
 
-/// Events one by one, compared with batches whose events are checkpointed one by one, and then by how many are processed
-/// at once.
+/// Events one by one, compared with batches whose events are checkpointed one by one, and then by how many are
+/// processed at once.
 fn print_each(extent: &Extent, hub: &Hub) -> Result<()> {
     let Extent { rounds, in_memory, over_amqp, slow_events, .. } = *extent;
     println!("events one by one; floor: a handler of batches");
     let compare = |each| Comparison::measure(Work::Each(each), Work::MemoryCheckpoint, in_memory, rounds, &[]);
     let one = Each { order: Order::Partition, concurrency: 1, is_slow: false };
-    compare(one)?.print("  in memory, one after the other", &NONE);
+    compare(one)?.print("  in memory, one after another", &NONE);
     compare(Each { order: Order::Key, concurrency: 64, ..one })?.print("  in memory, 64 at once by key", &NONE);
     Comparison::measure(Work::AmqpEach, Work::AmqpCheckpoint, over_amqp, rounds, &[&hub.address])?
-        .print("  AMQP, one after the other", &Aim { per_second: 0.0, ratio: 0.9 });
+        .print("  AMQP, one after another", &Aim { per_second: 0.0, ratio: 0.9 });
     print_poison(extent)?;
 
     println!("calls that take 10 ms, one partition");

@@ -35,7 +35,7 @@ pub(crate) enum Work {
     AmqpCheckpoint,
     /// An event hub in memory, whose events are processed one by one.
     Each(Each),
-    /// Over AMQP, one after the other.
+    /// Over AMQP, one after another.
     AmqpEach,
     /// Over AMQP, 64 at once by key. None is bad.
     AmqpGood,

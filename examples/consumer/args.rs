@@ -11,9 +11,9 @@ use crate::connection::{HubArgs, StorageArgs};
 
 /// A consumer that shares the partitions of an event hub with other instances and checkpoints its progress.
 ///
-/// Without arguments it demonstrates itself: an event hub and a storage in this process, three instances, a producer,
-/// and one instance that crashes half-way. With a real event hub it is an ordinary consumer that runs until Ctrl-C or
-/// SIGTERM. A second signal ends it at once, without releasing anything.
+/// Without arguments it demonstrates itself: an event hub and blob storage in this process, three instances, a
+/// producer, and one instance that crashes half-way. With a real event hub it is an ordinary consumer that runs until
+/// Ctrl-C or SIGTERM. A second signal ends it at once, without releasing anything.
 ///
 /// The exit status is 0 if every event was processed, 1 if an event was lost, 2 after an error, 130 or 143 if a second
 /// signal ended it.

@@ -69,8 +69,8 @@ impl Database {
     }
 
     /// Adds the orders to the totals and advances the position from before the first to the last event, both or
-    /// neither. The epoch rejects late commits of previous owners; the position rejects late commits of an earlier start
-    /// of the same owner.
+    /// neither. The epoch rejects late commits of previous owners; the position rejects late commits of an earlier
+    /// start of the same owner.
     pub fn commit(&mut self, partition: &str, epoch: i64, events: (i64, i64), orders: &[Order]) -> Result<Committed> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         // Without the check, every commit is accepted.

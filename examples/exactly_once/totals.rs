@@ -41,7 +41,7 @@ impl Handler<ReceivedEventData> for Totals {
         Ok(OwnPosition::after(position))
     }
 
-    /// Follows the processor if it cannot start at the position, for example because the event hub was created again.
+    /// Follows the processor if it cannot start at the position, for example because the event hub was recreated.
     async fn started(&self, context: PartitionContext) -> Result<(), HandlerError> {
         let Some(position) = context.started_elsewhere() else { return Ok(()) };
         let partition = context.partition_id().to_string();

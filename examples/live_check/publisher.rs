@@ -31,7 +31,7 @@ pub async fn publish(hub: Arc<Hub>, events: u32, is_end: watch::Receiver<bool>) 
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let published =
             runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(publish_here(&hub, events, &is_end)));
-        // An error means that the caller does not wait any more.
+        // An error means that the caller does not wait anymore.
         let _ = ended.send(published);
     });
     end.await.map_err(|_| "the publisher panicked")?

@@ -48,7 +48,7 @@ pub(crate) async fn publish(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let published =
             runtime.map_err(Into::into).and_then(|runtime| runtime.block_on(publish_here(&address, load, &batches)));
-        // An error means that the caller does not wait any more.
+        // An error means that the caller does not wait anymore.
         let _ = ended.send(published);
     });
     end.await.map_err(|_| "the publisher panicked")?

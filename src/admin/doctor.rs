@@ -48,9 +48,9 @@ pub enum Check {
     UnownedPartition,
     /// An owner did not renew in time.
     ExpiredOwner,
-    /// Two members own one partition, under names in different letter cases.
+    /// Two members own one partition, under names in different blob-name cases.
     TwoOwners,
-    /// Records exist under names in both letter cases.
+    /// Records exist under names in both blob-name cases.
     OtherNameCase,
     /// Live members use several SDKs.
     SeveralSdks,
@@ -278,7 +278,7 @@ impl Examination<'_> {
                 |count| format!("{count} whose owner did not renew in time"),
             ),
             finding_about(Check::TwoOwners, self.partitions_with_two_owners(), |count| {
-                format!("{count} with an owner in each letter case")
+                format!("{count} with an owner in each blob-name case")
             }),
             (sdks.len() > 1).then(|| {
                 let others = join_ids(members, |member| member.sdk == Sdk::Other);
@@ -303,8 +303,7 @@ impl Examination<'_> {
             }),
             finding_about(Check::IncompleteCheckpoint, self.partitions_where(is_incomplete), |count| {
                 format!(
-                    "{count} without a sequence number, at which KEDA fails, or without an offset, at which other SDKs \
-                     fail"
+                    "{count} whose checkpoint has no sequence number (breaks KEDA) or no offset (breaks other SDKs)"
                 )
             }),
             finding_about(
@@ -329,14 +328,14 @@ impl Examination<'_> {
 
     fn check_records(&self) -> impl Iterator<Item = Finding> {
         let mut orphans: Vec<_> = self.records.partitions_with_records().into_iter().collect();
-        orphans.retain(|id| self.hub.is_some_and(|hub| hub.of(id).is_none()));
+        orphans.retain(|id| self.hub.is_some_and(|hub| hub.get(id).is_none()));
         let findings = [
             finding_about(Check::OrphanRecord, orphans, |count| {
-                format!("{count} that the event hub does not have, but with records")
+                format!("records exist for {count} that the event hub does not have")
             }),
             self.group.group.other_name_case.then(|| {
                 let case = self.group.group.blob_name_case.other();
-                Finding::new(Check::OtherNameCase, Vec::new(), format!("records exist under {case} names, too"))
+                Finding::new(Check::OtherNameCase, Vec::new(), format!("records also exist under {case} names"))
             }),
         ];
         let malformed = self.records.malformed_records().filter(|record| !self.is_incomplete_checkpoint(&record.blob));

@@ -43,9 +43,9 @@ pub struct GroupSummary {
     pub event_hub: String,
     /// The name of the group.
     pub consumer_group: String,
-    /// The letter case of the names of its blobs.
+    /// The blob-name case of the names of its blobs.
     pub blob_name_case: NameCase,
-    /// What its members do.
+    /// The state of the group.
     pub state: GroupState,
     /// The number of live members.
     pub members: usize,
@@ -57,11 +57,11 @@ pub struct GroupSummary {
     pub parked: usize,
     /// How many events wait in all partitions together.
     pub lag: Lag,
-    /// Whether records of the group exist under names in the other letter case, too.
+    /// Whether records of the group exist under names in the other blob-name case, too.
     pub other_name_case: bool,
 }
 
-/// What the members of a group do.
+/// The state of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -76,7 +76,7 @@ pub enum GroupState {
     Stable,
     /// Some partitions have no live owner, or are being handed over.
     Moving,
-    /// Live members use several SDKs, or blob names in both letter cases. Checkpoints of other SDKs are not fenced.
+    /// Live members use several SDKs, or blob names in both blob-name cases. Checkpoints of other SDKs are not fenced.
     Mixed,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Display for GroupState {
 pub struct Member {
     /// Its id.
     pub id: OwnerId,
-    /// Whose software it runs.
+    /// The SDK that it uses.
     pub sdk: Sdk,
     /// The partitions that it owns. Empty if only its heartbeat shows that it is alive.
     pub partitions: Vec<PartitionId>,

@@ -64,7 +64,7 @@ impl KedaReason {
                 Some("start a processor of this crate, which moves the checkpoint, or `ehcp reset --to-earliest`")
             }
             Self::WrapAround | Self::Stale => {
-                Some("the event hub was created again: `ehcp reset --to-earliest`, or `ehcp delete --checkpoints`")
+                Some("the event hub was recreated: `ehcp reset --to-earliest`, or `ehcp delete --checkpoints`")
             }
             Self::Unreadable => Some("`ehcp reset --to-current` adds the missing number"),
         }
@@ -79,7 +79,7 @@ impl fmt::Display for KedaReason {
             Self::NoCheckpoint => "no checkpoint: counts the available events",
             Self::OneEventOrNone => "no checkpoint: counts no event, because the first one is the last one",
             Self::AfterCheckpoint => "counts the events after the checkpoint",
-            Self::Expired => "counts expired events, too, because the checkpoint is before the first event",
+            Self::Expired => "also counts expired events, because the checkpoint is before the first event",
             Self::WrapAround => "counts a wrap-around, because the checkpoint is after the last event",
             Self::Stale => "counts no event, because the checkpoint is after the last event",
             Self::Unreadable => "fails, because the checkpoint has no sequence number",
@@ -206,7 +206,7 @@ pub struct KedaPartition {
     pub count: KedaLag,
     /// How many events wait.
     pub lag: Lag,
-    /// The pause, if the partition is paused. KEDA counts its events all the same.
+    /// The pause, if the partition is paused. KEDA still counts its events.
     pub paused: Option<Pause>,
 }
 
@@ -396,7 +396,7 @@ mod tests {
             ("expired", Some(9), (100, 199), 190, true),
             ("emptied, expired", Some(9), (200, 199), 190, true),
             ("emptied, all processed", Some(199), (200, 199), 0, false),
-            ("created again, a few events", Some(5000), (0, 10), 0, true),
+            ("recreated, a few events", Some(5000), (0, 10), 0, true),
         ] {
             let records = GroupRecords::empty();
             let records = if number.is_some() { records.with_checkpoint(0, number, "x", 1) } else { records };

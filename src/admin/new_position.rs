@@ -506,7 +506,7 @@ mod tests {
         let ended = |start, number, offset| effect_of_search(&start, &Position::new(number, offset), Move);
         assert_eq!(ended(AfterSequenceNumber(149), 149, "1490"), Move);
         assert_eq!(ended(AfterSequenceNumber(149), 160, "-1"), Expired, "since the range was read");
-        assert_eq!(ended(AfterSequenceNumber(149), -1, "-1"), BeyondEnd, "the hub was created again");
+        assert_eq!(ended(AfterSequenceNumber(149), -1, "-1"), BeyondEnd, "the hub was recreated");
         assert_eq!(ended(AfterSequenceNumber(99), 99, "-1"), Move);
         assert_eq!(ended(Earliest, 99, "-1"), Move);
         let after = |offset: &str| AfterOffset(offset.to_owned());

@@ -59,7 +59,7 @@ impl Operator {
         &self.store.identity().owner
     }
 
-    /// Returns the letter case of the blob names that this operator does not use, if the group had records in it when
+    /// Returns the case of the blob names that this operator does not use, if the group had records in it when
     /// the operator connected.
     #[must_use]
     pub fn other_case_with_records(&self) -> Option<NameCase> {
@@ -116,8 +116,8 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// As for [`reset`](Self::reset), and [`ErrorKind::InvalidArgument`] if `until` is in the past. A partition without a
-    /// checkpoint cannot be paused, because there is no record for the mark: [`NotDone::Failed`] with
+    /// As for [`reset`](Self::reset), and [`ErrorKind::InvalidArgument`] if `until` is in the past. A partition without
+    /// a checkpoint cannot be paused, because there is no record for the mark: [`NotDone::Failed`] with
     /// [`ErrorKind::NotFound`].
     pub async fn pause(
         &self,
@@ -160,8 +160,8 @@ impl Operator {
         .await
     }
 
-    /// Changes the checkpoint of each partition, unless the checkpoint already decides the outcome, by `decide` or because
-    /// the change is refused. Then its owner is left alone.
+    /// Changes the checkpoint of each partition, unless the checkpoint already decides the outcome, by `decide` or
+    /// because the change is refused. Then its owner is left alone.
     async fn change_checkpoints(
         &self,
         changes: Vec<(PartitionId, CheckpointChange)>,

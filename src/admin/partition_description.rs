@@ -204,7 +204,7 @@ impl fmt::Display for OwnershipState {
     }
 }
 
-/// Whose software wrote a record.
+/// The SDK that wrote a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[non_exhaustive]
 pub enum Sdk {
@@ -231,7 +231,7 @@ impl fmt::Display for Sdk {
 pub struct OwnerDescription {
     /// The owner.
     pub id: OwnerId,
-    /// Whose software it runs.
+    /// The SDK that it uses.
     pub sdk: Sdk,
     /// When it claimed the partition, by the server's clock. Unknown for owners of other SDKs.
     #[serde(with = "time::serde::rfc3339::option")]
@@ -268,7 +268,7 @@ impl Describer<'_> {
         checkpoint: Option<&Checkpoint>,
     ) -> PartitionDescription {
         let id = &entry.partition;
-        let properties = self.hub.and_then(|hub| hub.of(id));
+        let properties = self.hub.and_then(|hub| hub.get(id));
         let valid = checkpoint.filter(|checkpoint| !self.is_of_former_hub(checkpoint));
         let record = self.view.record_of(id);
         PartitionDescription {

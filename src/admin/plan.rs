@@ -95,7 +95,7 @@ pub enum PlannedEffect {
     Move,
     /// It would be created.
     Create,
-    /// Its position would stay, and a missing number be added.
+    /// It would keep its position and get its missing number.
     Complete,
     /// It would be set to the first available event, because the requested events have expired.
     Expired,
@@ -201,7 +201,7 @@ pub(super) fn plan_reset(partition: &PartitionDescription, to: Position, effect:
 }
 
 /// Returns whether processing would continue elsewhere after a record with the same number and this offset. That is so
-/// if the event hub was created again. Offsets that are not plain numbers change without a meaning.
+/// if the event hub was recreated. Offsets that are not plain numbers change without a meaning.
 fn continues_elsewhere(partition: &PartitionDescription, offset: &str, to: &Position) -> bool {
     if to.offset.is_empty() && offset != BEFORE_EVERYTHING {
         return false;

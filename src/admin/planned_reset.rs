@@ -91,7 +91,7 @@ impl Plan {
     /// [`NotDone::Changed`](super::NotDone). If the partition had a live owner, that owner may have advanced it.
     ///
     /// When `stop` ends, no further checkpoint is written: partitions that are not done yet report
-    /// [`NotDone::Stopped`](super::NotDone). Poll the stream to its end all the same, because the operator releases the
+    /// [`NotDone::Stopped`](super::NotDone). Still poll the stream to its end, because the operator releases the
     /// partitions that it took over.
     ///
     /// # Errors
@@ -175,7 +175,7 @@ async fn plan_partition(
         NewPosition::Refuse(why) => return Ok(plan_refusal(partition, why)),
         NewPosition::Find(start, effect) => (start, effect),
     };
-    let Some(properties) = hub.of(&partition.id) else {
+    let Some(properties) = hub.get(&partition.id) else {
         return Ok(plan_refusal(partition, NO_SUCH_PARTITION.to_owned()));
     };
     let mut searches_left = MAX_SEARCHES;

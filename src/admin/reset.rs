@@ -26,16 +26,16 @@ pub struct Reset {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ResetTarget {
-    /// To where this start is.
+    /// The position that this start resolves to.
     Start(StartPosition),
-    /// By this many events, forward or backward.
+    /// The current position plus this many events, forward or (negative) backward.
     ShiftBy(i64),
-    /// To where it is, so that a missing number of the record is written.
+    /// The current position; fills in a missing sequence number or offset.
     Current,
-    /// To a position for each partition. Other partitions stay as they are.
+    /// One position for each partition. Other partitions stay unchanged.
     Positions(BTreeMap<PartitionId, RecordedPosition>),
-    /// To where these starts are. Other partitions stay as they are. Partitions that the event hub does not have are
-    /// ignored.
+    /// The positions that these starts resolve to. Other partitions stay unchanged. Partitions that the event hub does
+    /// not have are ignored.
     Starts(BTreeMap<PartitionId, StartPosition>),
 }
 
@@ -237,6 +237,16 @@ impl fmt::Display for NotDone {
             Self::Parked => f.write_str("the partition is parked after a failure: resume it, or reset its checkpoint"),
             Self::Stopped => f.write_str("stopped before the checkpoint was written"),
             Self::Failed(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for NotDone {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            // Its own text is that of the error.
+            Self::Failed(error) => error.source(),
+            _ => None,
         }
     }
 }

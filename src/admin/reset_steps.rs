@@ -1,7 +1,7 @@
 //! What an operator does next with one partition, decided without I/O.
 //!
-//! A reset takes the partition over, adopts its checkpoint, holds the partition until owners of other SDKs have noticed,
-//! writes the position, and releases the partition. It is done only if the release was written, too.
+//! A reset takes the partition over, adopts its checkpoint, holds the partition until owners of other SDKs have
+//! noticed, writes the position, and releases the partition. It is done only if the release was written, too.
 
 use std::ops::ControlFlow;
 
@@ -47,7 +47,7 @@ pub enum StepEnd {
     Done,
     /// Another owner has the partition.
     Lost,
-    /// It failed, and is tried again. If it is `in_doubt`, it may have taken effect all the same.
+    /// It failed, and is tried again. If it is `in_doubt`, it may have taken effect nevertheless.
     Failed {
         in_doubt: bool,
     },

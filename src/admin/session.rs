@@ -119,8 +119,8 @@ impl<'a> OperatorSession<'a> {
     }
 
     /// Performs one step after another, to the report. Begins again with a takeover if another owner claimed the
-    /// partition before the position was written, as often as the order permits. Also returns the reason why the work is
-    /// not done, if it is not.
+    /// partition before the position was written, as often as the order permits. Also returns the reason why the work
+    /// is not done, if it is not.
     pub(super) async fn run_to_report(mut self) -> (ResetReport, NotDone) {
         let mut resets_left = self.order.map_or(1, |order| order.attempts);
         loop {

@@ -1,4 +1,4 @@
-//! The look for live owners in the other name case, while this instance has a live ownership.
+//! The look for live owners in the other blob-name case, while this instance has a live ownership.
 //!
 //! An instance looks when it connects, but two instances that connect at the same time may choose different cases, and
 //! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are,

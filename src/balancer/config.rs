@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::pacing::Pacing;
 use crate::backoff::Backoff;
@@ -42,7 +42,7 @@ pub(crate) const MOST_LISTED_TOGETHER: usize = 2000;
 const LONGEST_COOLDOWN: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
 /// What an instance does if it cannot renew an ownership before its lease expires.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnLeaseExpiry {
@@ -67,10 +67,10 @@ pub enum OnLeaseExpiry {
 ///
 /// The [`balancer`](crate::processor::ProcessorConfig::with_balancer) of a processor's settings. An application with
 /// its own reader passes them to [`Balancer::new`](super::Balancer::new). In files, durations are written as in `90s`
-/// or `2m`, and settings that are left out have their defaults.
-#[derive(Clone, Debug, Deserialize)]
+/// or `2m`, and settings that are left out have their defaults. Minor versions add fields, so end a literal with
+/// `..BalancerConfig::default()`, or use the setters.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct BalancerConfig {
     /// See [`with_load_balancing_interval`](Self::with_load_balancing_interval).
     #[serde(with = "humantime_serde")]
@@ -91,8 +91,9 @@ pub struct BalancerConfig {
     pub handoff: bool,
     /// See [`with_lease_scope`](Self::with_lease_scope).
     pub lease_scope: LeaseScope,
+    #[doc(hidden)]
     #[serde(skip)]
-    pub(crate) seed: Option<u64>,
+    pub seed: Option<u64>,
 }
 
 impl Default for BalancerConfig {
@@ -332,7 +333,7 @@ pub(crate) struct SteadyPace {
     pub(crate) owner_look: Duration,
     /// Between two heartbeats, if the instance needs one.
     pub(crate) heartbeat: Duration,
-    /// Between two listings of the other blob-name casing, if the names of the group have uppercase letters.
+    /// Between two listings of the other blob-name case, if the names of the group have uppercase letters.
     pub(crate) case_look: Duration,
 }
 
@@ -349,7 +350,7 @@ pub struct LoopSettings {
     /// Whether the application reports each partition that it has started to process. A balancer alone does not know
     /// when its application does, so it does not wait for that.
     pub reports_starts: bool,
-    /// Whether the names of the group differ in the other name case.
+    /// Whether the names of the group differ in the other blob-name case.
     pub has_other_name_case: bool,
 }
 

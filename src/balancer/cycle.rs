@@ -67,7 +67,7 @@ pub(super) struct Cycles {
 pub(super) struct CycleResult {
     /// Whether it found nothing new and nothing to do.
     pub(super) calm: bool,
-    /// Whether there are unowned partitions, and this instance claims none before its look at the other name case.
+    /// Whether there are unowned partitions, and this instance claims none before its look at the other blob-name case.
     pub(super) held_back: bool,
     /// When the first partition may become claimable.
     pub(super) next_claimable: NextClaimable,
@@ -235,7 +235,7 @@ impl Cycles {
         let mut plan = plan(&view, &policy, &mut context.rng);
         let one_by_one = policy.strategy.claims_one_by_one();
         if one_by_one && partitions.is_claiming_unowned() {
-            // A storage that needs longer for a claim than a short cycle takes must not get more and more of them.
+            // A backend that needs longer for a claim than a short cycle takes must not get more and more of them.
             plan.claim.retain(|planned| !planned.reason.is_unowned());
             plan = without_takeovers(plan);
         }

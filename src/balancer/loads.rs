@@ -35,8 +35,8 @@ impl LoadTracker {
         self.lock_measured().entry(partition.clone()).or_insert_with(MeasuredLoad::new).reported = Some(load);
     }
 
-    /// Adds work that was done. The processor adds events as they are received: it handles a batch that waits all at
-    /// once.
+    /// Adds work that was done. The processor counts events when it receives them, because waiting events are handled
+    /// in bursts.
     pub fn add(&self, partition: &PartitionId, work: u64) {
         let mut measured = self.lock_measured();
         let measured = measured.entry(partition.clone()).or_insert_with(MeasuredLoad::new);

@@ -8,10 +8,10 @@
 //! - While a partition that it won has not been started for 2 s, a processor's loop claims nothing, because what runs
 //!   the partitions may be blocked. A loop without a processor does not know whether its application has started a
 //!   partition.
-//! - A storage that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
+//! - A backend that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
 //!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
 //!   ends at shutdown, if a later incarnation of this owner is running ([`ErrorKind::Replaced`]), or if another
-//!   application owns partitions in the other [name case](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
+//!   application owns partitions in the other [blob-name case](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
 //! - Dropping the future of [`Balancer::run`] has the effect of a crash: nothing is released, and other instances wait
 //!   until the leases expire.
 //!
@@ -208,7 +208,7 @@ impl Balancer {
     /// # Errors
     ///
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is running: stop processing. [`ErrorKind::Config`]
-    /// if another application owns partitions in the other [name case](crate::store::BlobNameCase): everything is
+    /// if another application owns partitions in the other [blob-name case](crate::store::BlobNameCase): everything is
     /// released, and the message says what to do. [`ErrorKind::Internal`] if an operation of the loop panicked.
     pub async fn run(self) -> Result<()> {
         let span = self.ports.store.telemetry().span().clone();

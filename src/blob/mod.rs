@@ -1,5 +1,5 @@
-//! Port to blob storage. All blobs are empty: their metadata is the data. [`BlobContents`] reads blobs of other
-//! programs, which are not.
+//! Storage backends. This crate keeps all its data in blob metadata, and never writes content. [`BlobContents`] reads
+//! the content of other programs' blobs.
 //!
 //! The code above this port does not depend on a backend. All backends pass one conformance suite
 //! (`testing::conformance`).

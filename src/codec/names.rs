@@ -104,7 +104,8 @@ impl BlobNames {
         format!("{}{}", self.heartbeat, encode_owner(owner))
     }
 
-    /// Returns the name of the beacon. It is not below the prefix of any record, because other SDKs read all blobs there.
+    /// Returns the name of the beacon. It is not below the prefix of any record, because other SDKs read all blobs
+    /// there.
     #[must_use]
     pub fn beacon_name(&self) -> &str {
         &self.beacon

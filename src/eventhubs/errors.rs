@@ -36,7 +36,7 @@ const GEO_REPLICATION_OFFSET: &str = "com.microsoft:georeplication:invalid-offse
 
 const MISSING: &str = ": the consumer group or the partition does not exist";
 
-const NOT_FOUND_NOW: &str = ": the service did not find it and does not report what is missing";
+const NOT_FOUND_NOW: &str = ": the service returned \"not found\" without saying what is missing";
 
 const MAY_NOT_LISTEN: &str =
     ": check that the key or role grants Listen, that the key was not replaced, and that the token has not expired";

@@ -1,5 +1,5 @@
-//! Names of consumer groups and partitions, the rules for names, their conversions from and to text, and the letter case
-//! of blob names.
+//! Names of consumer groups and partitions, the rules for names, their conversions from and to text, and the blob-name
+//! case of blob names.
 //!
 //! If the name of a group contains capitals, some SDKs use blob names in lower case, and others the names as given.
 //! `$Default` is such a name.
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::de::{Error, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// A name that cannot be used, with the rule that it breaks.
+/// An invalid name and the rule that it violates.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} cannot be used: {rule}")]
 pub struct InvalidName {
@@ -120,7 +120,7 @@ impl ConsumerGroup {
     pub const DEFAULT_NAME: &'static str = "$Default";
 
     /// Creates a consumer group from the fully qualified namespace (`example.servicebus.windows.net`), the event hub
-    /// and the name of the group (mostly [`DEFAULT_NAME`](Self::DEFAULT_NAME)).
+    /// and the name of the group (usually [`DEFAULT_NAME`](Self::DEFAULT_NAME)).
     ///
     /// # Errors
     ///
@@ -341,7 +341,7 @@ impl fmt::Display for NameCase {
 ///
 /// All instances of a group must use one case, because an instance does not see records under the other one. So a store
 /// does not connect while the group has a live owner in the other case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BlobNameCase {

@@ -36,7 +36,7 @@ pub struct OwnershipRecord {
     pub draining: bool,
     /// Whether its owner has shut down, and will process the partition again after its restart.
     pub away: bool,
-    /// What keeps the ownership alive.
+    /// Whether the lease is renewed per partition or per instance.
     pub scope: LeaseScope,
     /// How long the ownership is valid without renewal, in whole seconds, as its owner says. Missing in records of
     /// other SDKs. A release keeps it.
@@ -84,7 +84,7 @@ impl OwnershipRecord {
     }
 }
 
-/// What keeps an ownership alive.
+/// Whether leases are renewed per partition or per instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -135,7 +135,7 @@ impl HeartbeatRecord {
 }
 
 /// A position in a partition: the position of an event that was read.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Position {
     /// The sequence number, which grows with every event of the partition.

@@ -45,7 +45,7 @@ pub(super) struct UnownedPlaces {
 
 /// Returns the free and released partitions, then the expired ones. Of each kind, those come first that no other
 /// instance claims first: instances that see the same do not collide. The order is otherwise random, so that instances
-/// that see different things seldom collide.
+/// that see different things rarely collide.
 pub(super) fn unowned_places(view: &View<'_>, policy: &Policy, turn: ClaimTurn, rng: &mut impl Rng) -> UnownedPlaces {
     let mut unowned = UnownedPlaces { places: Vec::new(), part: 0 };
     for is_of_kind in [PartitionView::is_free, PartitionView::is_expired] {

@@ -9,7 +9,7 @@ use crate::model::{OwnerId, Ownership, PartitionId};
 #[non_exhaustive]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimReason {
-    /// Its record names this instance, but the instance does not run it.
+    /// Its record names this instance, but was left over from an earlier run, or this instance no longer runs it.
     Reclaimed,
     /// No instance has ever owned it.
     Unowned,

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::{OwnerId, PartitionId};
 
 /// How partitions are shared, and how fast an instance claims what it lacks. All instances of a group must use the same
 /// strategy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum LoadBalancingStrategy {
@@ -27,10 +27,10 @@ pub enum LoadBalancingStrategy {
     /// Settles within `floor(P/N) + 1` rounds. In a round every instance runs one cycle.
     #[default]
     Balanced,
-    /// Equal numbers, everything that is lacking at once: quick at the start, but partitions move again if other
-    /// instances join at that time. An instance requests all the partitions that an owner has too many at once: if a
-    /// second instance joins a first one, half of the handlers stop together. Each of them stops for no longer than if
-    /// it were requested alone. To move one after another, use [`Balanced`](Self::Balanced). Settles within two rounds.
+    /// Equal shares, claimed all at once. Fast to start, but partitions move again if other instances join at that
+    /// time. An instance requests all surplus partitions of an owner at once: when a second instance joins a first one,
+    /// half of the handlers stop together, each for no longer than if its partition were requested alone. To move
+    /// partitions one at a time, use [`Balanced`](Self::Balanced). Settles within two rounds.
     Greedy,
     /// Exactly the assigned partitions, all of them at once. Never steals; waits until the current owner releases the
     /// partition. Releases partitions that are not assigned anymore. Ownership records are written as with the other
@@ -110,8 +110,8 @@ const fn default_threshold() -> u32 {
 /// The partitions that [`LoadBalancingStrategy::Static`] assigns to an instance.
 ///
 /// In a configuration file: `{ "partitions": ["0", "1"] }` or `{ "index": 0, "of": 3 }`.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "RecordedRule")]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "RecordedRule", into = "RecordedRule")]
 pub struct Assignment(Rule);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,12 +121,24 @@ enum Rule {
 }
 
 /// A rule as it is in a configuration file, not checked.
-#[derive(Deserialize)]
+#[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordedRule {
+    #[serde(skip_serializing_if = "Option::is_none")]
     partitions: Option<BTreeSet<PartitionId>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     index: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     of: Option<usize>,
+}
+
+impl From<Assignment> for RecordedRule {
+    fn from(Assignment(rule): Assignment) -> Self {
+        match rule {
+            Rule::Set(partitions) => Self { partitions: Some(partitions), ..Self::default() },
+            Rule::Index { index, of } => Self { index: Some(index), of: Some(of), ..Self::default() },
+        }
+    }
 }
 
 impl TryFrom<RecordedRule> for Assignment {

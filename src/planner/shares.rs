@@ -108,7 +108,7 @@ impl Shares {
 }
 
 /// Takes one partition after another from the owner that owns the most at that point. Of several, it takes from a
-/// random one, so that instances that join together seldom take from the same.
+/// random one, so that instances that join together rarely take from the same.
 fn choose_to_steal(
     candidates: Vec<usize>,
     counts: &OwnershipCounts<'_>,

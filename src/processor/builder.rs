@@ -40,13 +40,12 @@ pub struct ProcessorBuilder<S, H> {
     pub(super) streams: bool,
 }
 
-impl<S: fmt::Debug, H: fmt::Debug> fmt::Debug for ProcessorBuilder<S, H> {
+impl<S: fmt::Debug, H> fmt::Debug for ProcessorBuilder<S, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { source, store, handler, config, .. } = self;
+        let Self { source, store, config, .. } = self;
         f.debug_struct("ProcessorBuilder")
             .field("source", source)
             .field("store", store)
-            .field("handler", handler)
             .field("config", config)
             .finish_non_exhaustive()
     }
@@ -93,11 +92,11 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     ///
     /// - [`each_event`](super::each_event) moves an event that has failed as often and as long as the
     ///   [policy](DeadLetterPolicy) requires, in its place: nothing restarts.
-    /// - *Handlers of batches* have to name the event: they return an [`EventError`](super::EventError), or a
-    ///   [tracked event fails](super::TrackedEvent::fail). Each failure restarts the partition, as
-    ///   [`OnFailure`](super::OnFailure) says. Once the policy is met, the partition restarts at once, also with another
-    ///   `OnFailure`, and the event goes to the sink instead of the handler: after the events before it were processed,
-    ///   and before the events after it are. A failure that names no event moves nothing.
+    /// - *Handlers of batches* have to name the event: they return an [`EventError`](super::EventError), or a [tracked
+    ///   event fails](super::TrackedEvent::fail). Each failure restarts the partition, as
+    ///   [`OnFailure`](super::OnFailure) says. Once the policy is met, the partition restarts at once, also with
+    ///   another `OnFailure`, and the event goes to the sink instead of the handler: after the events before it were
+    ///   processed, and before the events after it are. A failure that names no event moves nothing.
     /// - [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter) moves an event from inside of the
     ///   handler, and nothing restarts.
     /// - With [`OnUndecodable::Skip`](super::OnUndecodable) the sink also gets what is known of each event that the
@@ -109,13 +108,13 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// more than once.
     ///
     /// Nothing is moved, and the partition fails as without dead letters, if the partition is to stop, if the ownership
-    /// record does not show that this instance owns the partition, or if the sink fails. Each dead letter costs one read
-    /// of that record.
+    /// record does not show that this instance owns the partition, or if the sink fails. Each dead letter costs one
+    /// read of that record.
     ///
     /// For batches, the [handler timeout](ProcessorConfig::handler_timeout) limits each call of the handler, and of the
-    /// sink between two of them. For single events,
-    /// [`with_event_timeout`](super::EachEvent::with_event_timeout) limits each attempt and each call of the sink. Without
-    /// them, which is the default, a call that hangs never fails, so its event is never moved.
+    /// sink between two of them. For single events, [`with_event_timeout`](super::EachEvent::with_event_timeout) limits
+    /// each attempt and each call of the sink. Without them, which is the default, a call that hangs never fails, so
+    /// its event is never moved.
     #[doc(alias = "poison")]
     pub fn with_dead_letters<K>(mut self, sink: K, policy: DeadLetterPolicy) -> Self
     where

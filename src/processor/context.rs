@@ -73,22 +73,21 @@ impl PartitionContext {
         self.control.epoch
     }
 
-    /// Returns how often in a row the partition has failed at the same place, plus one: 1 as long as nothing fails, 2
-    /// after a failure, and so on. The place is the event that the failure names, or the first event of the call that
-    /// failed. The count starts again once the partition fails at another place, has processed the event, or moves to
-    /// another instance. Events before the place that are redelivered have the same attempt, so the count alone must
-    /// not decide that an event is set aside.
+    /// Returns the number of the current delivery attempt: 1, plus one for each consecutive failure at the same event.
+    /// That is the event that the failure names, or the first event of the failed call. The count starts again when the
+    /// partition fails at another event, has processed the event, or moves to another instance. Events before it that
+    /// are redelivered have the same attempt number, so do not set an event aside by this number alone.
     #[doc(alias = "delivery_count")]
     #[must_use]
     pub fn attempt(&self) -> u32 {
         self.control.failures.current_failure().map_or(1, |failing| failing.failures.saturating_add(1))
     }
 
-    /// Returns the sequence number after which this start of the partition reads, if it could not read after the
-    /// checkpoint, or after the position that [`Handler::start_position`](super::Handler::start_position) returned, and
-    /// [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint) chose another one. An application that keeps its own
-    /// position must then replace it with this number, which is smaller if the event hub was recreated. `None` if the
-    /// partition started as requested.
+    /// If the requested position was invalid, returns the sequence number that
+    /// [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint) chose instead; reading starts after it. The requested
+    /// position is the checkpoint, or what [`Handler::start_position`](super::Handler::start_position) returned. An
+    /// application that keeps its own position must replace it with this number, which is smaller if the event hub was
+    /// recreated. `None` if the partition started as requested.
     #[must_use]
     pub fn started_elsewhere(&self) -> Option<i64> {
         self.started_elsewhere
@@ -195,7 +194,7 @@ impl PartitionContext {
     /// knows that it can never process the event. Waits until the event is stored; then the handler goes on with the
     /// batch. The checkpoint advances over the event once it covers all events before.
     ///
-    /// Not cancel-safe: if the call is dropped, the event may be stored all the same, and is stored again when it is
+    /// Not cancel-safe: if the call is dropped, the event may still be stored, and is stored again when it is
     /// redelivered. The sink has the time of the handler's own call. If it panics, so does this call.
     ///
     /// ```
@@ -225,8 +224,8 @@ impl PartitionContext {
     /// The event was not moved. Return the error from the handler, so that the event is redelivered.
     ///
     /// - [`ErrorKind::InvalidArgument`] if the processor has no dead letters, or the event is not one of its source.
-    /// - [`ErrorKind::Fenced`] if this instance no longer owns the partition, and [`ErrorKind::Closed`] if the partition
-    ///   has stopped.
+    /// - [`ErrorKind::Fenced`] if this instance no longer owns the partition, and [`ErrorKind::Closed`] if the
+    ///   partition has stopped.
     /// - [`ErrorKind::Handler`] if the sink failed.
     /// - Any other error of the storage, which is asked whether this instance still owns the partition.
     pub async fn dead_letter<E>(&self, event: E, error: impl Into<HandlerError>) -> Result<()>
@@ -288,8 +287,8 @@ impl PartitionContext {
         telemetry::event_dead_lettered(self.partition_id(), event.sequence_number(), *attempts, error);
     }
 
-    /// Fails if the partition is stopping, or the record does not show that this instance owns it: a previous owner that
-    /// does not know yet that it lost the partition must move no event.
+    /// Fails if the partition is stopping, or the record does not show that this instance owns it: a previous owner
+    /// that does not know yet that it lost the partition must move no event.
     pub(super) async fn confirm_owner(&self) -> Result<()> {
         if self.is_stopping() {
             return Err(Error::new(ErrorKind::Closed, "the partition is stopping"));

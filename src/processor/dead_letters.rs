@@ -48,8 +48,8 @@ pub struct UndecodableEvent {
     pub error: Arc<Error>,
 }
 
-/// Stores dead letters; see [`ProcessorBuilder::with_dead_letters`](super::ProcessorBuilder::with_dead_letters). A closure
-/// that takes a [`DeadLetter`] and returns a future is a sink, and so is
+/// Stores dead letters; see [`ProcessorBuilder::with_dead_letters`](super::ProcessorBuilder::with_dead_letters). A
+/// closure that takes a [`DeadLetter`] and returns a future is a sink, and so is
 /// [`EventHubDeadLetters`](crate::EventHubDeadLetters).
 pub trait DeadLetterSink<E>: Send + Sync + 'static {
     /// Stores an event. Returns once it is durable: from then on the event counts as processed. After a crash between
@@ -64,8 +64,8 @@ pub trait DeadLetterSink<E>: Send + Sync + 'static {
     /// Stores what is known of an event that the source cannot decode: where it is, and the error. Returns once it is
     /// durable: from then on the event counts as processed. Called only with
     /// [`OnUndecodable::Skip`](crate::processor::OnUndecodable), before
-    /// [`Handler::undecodable`](crate::processor::Handler::undecodable). Default: stores nothing; the processor logs and
-    /// counts the event in any case.
+    /// [`Handler::undecodable`](crate::processor::Handler::undecodable). Default: stores nothing; the processor logs
+    /// and counts the event in any case.
     ///
     /// # Errors
     ///

@@ -22,8 +22,8 @@ use crate::source::StartPosition;
 /// [`Processor::run`](super::Processor::run) is dropped, a shutdown is requested a second time, or a handler blocks its
 /// thread at shutdown.
 ///
-/// Delivery is at least once: after a crash, a handoff or a failure, events after the last checkpoint may be
-/// redelivered.
+/// Delivery is at least once: after a crash, a failure, or a handoff that did not complete, events after the last
+/// checkpoint are redelivered.
 pub trait Handler<E>: Send + Sync + 'static {
     /// Processes a batch, which is never empty unless
     /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`]
@@ -99,8 +99,8 @@ pub trait Handler<E>: Send + Sync + 'static {
 
     /// Called with an event that the source cannot decode, before the processor skips it:
     /// [`OnUndecodable::Skip`](super::OnUndecodable). The events before it were handled, but some of them may be in
-    /// flight. [Dead letters](super::ProcessorBuilder::with_dead_letters) have stored it. Default: does nothing; such an
-    /// event is logged and counted in any case.
+    /// flight. [Dead letters](super::ProcessorBuilder::with_dead_letters) have stored it. Default: does nothing; such
+    /// an event is logged and counted in any case.
     ///
     /// If the partition starts again before the checkpoint has passed the event, it is reported again. The call may be
     /// dropped at any `await` if the partition is requested to stop, and

@@ -8,7 +8,7 @@
 //! - A failing handler, a failed receiver or a rejected checkpoint stops its own partition only. A slow handler delays
 //!   no other partition.
 //! - A checkpoint never passes an event that is [tracked](PartitionContext::track) and not finished, and never moves
-//!   backwards.
+//!   backward.
 //! - A receiver that delivers nothing although there are events is reopened. A checkpoint after which the partition
 //!   cannot be read is reported, and [`OnInvalidCheckpoint`] determines where to continue.
 //! - At shutdown every handler may finish its batch. Then the last checkpoint of its partition is written, and the
@@ -21,6 +21,7 @@
 //! Dropping the future of [`Processor::run`] is a crash: nothing is released.
 
 mod background;
+mod boxed;
 mod builder;
 mod checkpoints;
 mod config;
@@ -53,10 +54,11 @@ pub(crate) mod internal {
     pub(crate) use super::partition::orders::SessionEnd;
 }
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tracing::Instrument;
@@ -68,10 +70,10 @@ use crate::model::PartitionId;
 use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::store::GroupStore;
 use crate::telemetry;
-use crate::util::lock;
 
 #[doc(no_inline)]
 pub use crate::balancer::{Assignment, BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry, ReleaseReason};
+pub use boxed::BoxHandler;
 pub use builder::ProcessorBuilder;
 pub use config::ProcessorConfig;
 pub use context::{PartitionContext, TrackedEvent};
@@ -85,13 +87,12 @@ pub use partition_handler::{PartitionHandler, per_partition};
 pub use policies::{CheckpointPolicy, DeadLetterPolicy, OnEarlierStart, OnFailure, OnShutdown, OnUndecodable};
 pub use shutdown::{PhaseReport, ShutdownReport, StopReason};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
-pub use streams::{PartitionStream, PartitionStreams, StreamHandler};
+pub use streams::{PartitionStream, PartitionStreams, StreamsBuilder};
 
 use background::{spawn_background_tasks, tick_liveness};
 use shared::SharedResources;
 use shutdown::Signals;
 use start::discovery::start_up;
-use streams::RunningProcessor;
 use supervisor::Supervisor;
 
 /// How long the event source may take to close.
@@ -133,12 +134,22 @@ const SOURCE_CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// ```
 #[doc(alias = "EventProcessor")]
 #[doc(alias = "EventProcessorClient")]
-#[derive(Debug)]
 pub struct Processor<S, H> {
     shared: Arc<SharedResources<S, H>>,
     balancer: Balancer,
     handle: ProcessorHandle,
     partitions: watch::Sender<Arc<[PartitionId]>>,
+}
+
+impl<S: fmt::Debug, H> fmt::Debug for Processor<S, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let SharedResources { source, store, config, .. } = &*self.shared;
+        f.debug_struct("Processor")
+            .field("source", source)
+            .field("store", store)
+            .field("config", config)
+            .finish_non_exhaustive()
+    }
 }
 
 impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
@@ -269,7 +280,7 @@ impl Drop for EndsHandle {
     }
 }
 
-impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
+impl<S: EventSource> Processor<S, ()> {
     /// Returns a builder for a processor that provides the events as streams, one per partition, instead of calling a
     /// handler.
     ///
@@ -287,39 +298,27 @@ impl<S: EventSource> Processor<S, StreamHandler<S::Event>> {
     /// # let source = hub.source();
     /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
     /// # let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
-    /// let mut partitions = Processor::streams(source, store).build()?.start_streams();
-    /// let mut partition = partitions.next().await.expect("runs until it is shut down");
-    /// let working = tokio::spawn(async move {
-    ///     while let Some(events) = partition.next().await {
-    ///         for event in &events {
-    ///             partition.context().checkpoint(event);
+    /// let mut partitions = Processor::streams(source, store).start_until_signal()?;
+    /// # let handle = partitions.handle().clone();
+    /// while let Some(mut partition) = partitions.next().await {
+    /// #   let handle = handle.clone();
+    ///     tokio::spawn(async move {
+    ///         while let Some(events) = partition.next().await {
+    ///             for event in &events {
+    ///                 partition.context().checkpoint(event);
+    ///             }
+    /// #           handle.shutdown();
     ///         }
-    /// #       partition.context().flush().await.expect("the storage responds");
-    /// #       partition.context().release(std::time::Duration::from_secs(60));
-    ///     }
-    /// });
-    /// # working.await.expect("no panic");
+    ///     });
+    /// }
     /// let report = partitions.shutdown().await?;
     /// assert!(report.is_clean());
     /// # Ok::<(), eventhubs_checkpoint::Error>(())
     /// # })?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn streams(source: S, store: GroupStore) -> ProcessorBuilder<S, StreamHandler<S::Event>> {
-        ProcessorBuilder { streams: true, ..Self::builder(source, store, StreamHandler::new()) }
-    }
-
-    /// Starts to process, and returns the partitions as they start.
-    ///
-    /// # Panics
-    ///
-    /// Panics outside of a tokio runtime.
-    #[must_use = "dropping it ends the processor as a crash does"]
-    pub fn start_streams(self) -> PartitionStreams<S::Event> {
-        let handle = self.handle();
-        let started = lock(&self.shared.handler.streams).take().unwrap_or_else(|| mpsc::unbounded_channel().1);
-        let running = RunningProcessor(tokio::spawn(self.run(std::future::pending())));
-        PartitionStreams { started, handle, running }
+    pub fn streams(source: S, store: GroupStore) -> StreamsBuilder<S> {
+        StreamsBuilder::new(source, store)
     }
 }
 

@@ -75,8 +75,8 @@ pub trait PartitionHandler<E>: Send + 'static {
 ///
 /// The function is called at every start, after the checkpoint was taken over, as
 /// [`Handler::start_position`](super::Handler::start_position) is: the call may be dropped at any `await`, and has the
-/// handler timeout. If it fails, [`OnFailure`](super::OnFailure) determines what follows; by default the partition starts
-/// again after a wait.
+/// handler timeout. If it fails, [`OnFailure`](super::OnFailure) determines what follows; by default the partition
+/// starts again after a wait.
 ///
 /// If the partition is lost before the start is complete, nothing calls [`stopped`](PartitionHandler::stopped): the new
 /// handler is dropped at the next start of the partition, or with the processor. So acquire what others wait for in

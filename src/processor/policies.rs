@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-use crate::util::{deserialize_or_never, setters};
+use crate::util::{duration_or_never, setters};
 
 /// When the processor writes the positions that [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint)
 /// requests.
@@ -14,14 +14,14 @@ use crate::util::{deserialize_or_never, setters};
 ///
 /// The processor also writes the last requested position when the partition stops, and repeats that write until the
 /// time of the shutdown or of the handoff is over.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct CheckpointPolicy {
     /// See [`with_max_events`](Self::with_max_events).
     pub max_events: Option<u32>,
     /// See [`with_interval`](Self::with_interval).
-    #[serde(deserialize_with = "deserialize_or_never")]
+    #[serde(with = "duration_or_never")]
     pub interval: Option<Duration>,
 }
 
@@ -40,7 +40,7 @@ impl CheckpointPolicy {
         /// twelve requests per minute and partition.
         ///
         /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles
-        /// the wait up to half the lease duration, or waits as long as the server requests. A storage that rejects
+        /// the wait up to half the lease duration, or waits as long as the server requests. A backend that rejects
         /// requests therefore receives no more of them than one that accepts them, unless the interval is longer than
         /// 30 s.
         #[doc(alias = "auto.commit.interval.ms")]
@@ -59,7 +59,7 @@ impl CheckpointPolicy {
 /// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
 /// partitions are not affected. If the failing event is to be moved to the
 /// [dead letters](super::ProcessorBuilder::with_dead_letters), the partition restarts at once instead.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
 pub enum OnFailure {
@@ -93,7 +93,7 @@ pub enum OnFailure {
 ///
 /// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
 /// again, so with [`OnFailure::Release`] a policy of several attempts is never met.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct DeadLetterPolicy {
@@ -151,7 +151,7 @@ impl DeadLetterPolicy {
 
 /// What the processor does if [`Handler::start_position`](super::Handler::start_position) returns a position before the
 /// checkpoint, so that events are processed again. Each such start is logged at `warn` and counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnEarlierStart {
@@ -169,7 +169,7 @@ pub enum OnEarlierStart {
 /// The official client cannot decode some events that other SDKs write and read, for example an event with a list among
 /// its application properties (Azure/azure-sdk-for-js#31067), or with `null` as its body. Such an event comes back
 /// whenever the partition is read, and no event after it arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnUndecodable {
@@ -181,17 +181,17 @@ pub enum OnUndecodable {
     /// before the same event.
     #[default]
     Fail,
-    /// Skip the event. The processor logs and counts it, and the sink of
-    /// [dead letters](super::ProcessorBuilder::with_dead_letters) stores what is known of it. Then the checkpoint passes
-    /// it, once it covers all events before, with an empty offset: other SDKs may not be able to start there.
+    /// Skip the event. The processor logs and counts it, and the sink of [dead
+    /// letters](super::ProcessorBuilder::with_dead_letters) stores what is known of it. Then the checkpoint passes it,
+    /// once it covers all events before, with an empty offset: other SDKs may not be able to start there.
     ///
-    /// In an event hub with compaction, the numbers before the event may be skipped one after the other, each as an
+    /// In an event hub with compaction, the numbers before the event may be skipped one after another, each as an
     /// event of its own: nothing tells a number that compaction has removed from one that cannot be decoded.
     Skip,
 }
 
 /// What the processor does with its partitions when it shuts down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnShutdown {

@@ -4,6 +4,7 @@
 //! next one.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -12,14 +13,23 @@ use std::task::{Context, Poll, ready};
 use futures::Stream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tracing::Span;
 
+use super::Processor;
+use super::builder::ProcessorBuilder;
+use super::config::ProcessorConfig;
 use super::context::PartitionContext;
+use super::dead_letters::DeadLetterSink;
 use super::handle::ProcessorHandle;
 use super::handler::Handler;
 use super::handler_errors::{HandlerError, NotBegun};
+use super::monitoring::SpanEvents;
+use super::policies::DeadLetterPolicy;
 use super::shutdown::{ShutdownReport, StopReason};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
+use crate::source::EventSource;
+use crate::store::GroupStore;
 use crate::util::lock;
 
 /// A batch on its way to the application.
@@ -32,20 +42,108 @@ struct Delivery<E> {
     done: oneshot::Sender<()>,
 }
 
-/// The partitions that this instance wins, each as a stream of its events: see
-/// [`Processor::streams`](super::Processor::streams).
+/// Describes a processor that provides the events as streams: see [`Processor::streams`]. Setters cannot fail;
+/// [`start`](Self::start) can.
+#[must_use = "nothing happens until `start` is called"]
+pub struct StreamsBuilder<S: EventSource> {
+    processor: ProcessorBuilder<S, StreamHandler<S::Event>>,
+    started: mpsc::UnboundedReceiver<PartitionStream<S::Event>>,
+}
+
+impl<S: EventSource + fmt::Debug> fmt::Debug for StreamsBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamsBuilder").field("processor", &self.processor).finish_non_exhaustive()
+    }
+}
+
+impl<S: EventSource> StreamsBuilder<S> {
+    pub(super) fn new(source: S, store: GroupStore) -> Self {
+        let (sender, started) = mpsc::unbounded_channel();
+        let handler = StreamHandler { started: sender, outlets: Mutex::default() };
+        Self { processor: ProcessorBuilder { streams: true, ..Processor::builder(source, store, handler) }, started }
+    }
+
+    /// Sets how the processor works. Default: [`ProcessorConfig::default`]. A second call replaces the settings of the
+    /// first one.
+    pub fn with_config(mut self, config: ProcessorConfig) -> Self {
+        self.processor = self.processor.with_config(config);
+        self
+    }
+
+    /// Moves events that cannot be processed to a sink. See
+    /// [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter) and [`TrackedEvent::fail`]; otherwise as
+    /// [`ProcessorBuilder::with_dead_letters`].
+    ///
+    /// [`TrackedEvent::fail`]: super::TrackedEvent::fail
+    pub fn with_dead_letters<K>(mut self, sink: K, policy: DeadLetterPolicy) -> Self
+    where
+        K: DeadLetterSink<S::Event>,
+    {
+        self.processor = self.processor.with_dead_letters(sink, policy);
+        self
+    }
+
+    /// Calls this function with every span of a batch or a checkpoint. See [`ProcessorBuilder::with_span_hook`].
+    pub fn with_span_hook(mut self, hook: impl Fn(&Span, SpanEvents<'_>) + Send + Sync + 'static) -> Self {
+        self.processor = self.processor.with_span_hook(hook);
+        self
+    }
+
+    /// Starts to process, until [`PartitionStreams::shutdown`] or [`ProcessorHandle::shutdown`] is called.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ProcessorBuilder::build`].
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn start(self) -> Result<PartitionStreams<S::Event>> {
+        self.start_with(|processor| processor.run(std::future::pending()))
+    }
+
+    /// Does the same as [`start`](Self::start), and a signal requests the shutdown, too: see
+    /// [`Processor::run_until_signal`]. The streams then end, [`PartitionStreams::next`] returns `None` when the
+    /// processor has ended, and [`PartitionStreams::shutdown`] returns its report.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ProcessorBuilder::build`]. [`PartitionStreams::shutdown`] returns [`ErrorKind::Config`] if the signal
+    /// handlers cannot be installed.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside of a tokio runtime.
+    pub fn start_until_signal(self) -> Result<PartitionStreams<S::Event>> {
+        self.start_with(Processor::run_until_signal)
+    }
+
+    fn start_with<F>(
+        self,
+        run: impl FnOnce(Processor<S, StreamHandler<S::Event>>) -> F,
+    ) -> Result<PartitionStreams<S::Event>>
+    where
+        F: Future<Output = Result<ShutdownReport>> + Send + 'static,
+    {
+        let processor = self.processor.build()?;
+        let handle = processor.handle();
+        Ok(PartitionStreams { started: self.started, handle, running: RunningProcessor(tokio::spawn(run(processor))) })
+    }
+}
+
+/// The partitions that this instance wins, each as a stream of its events: see [`Processor::streams`].
 ///
 /// Dropping it is a crash: nothing is released, and all its streams end.
 #[derive(Debug)]
 pub struct PartitionStreams<E> {
-    pub(super) started: mpsc::UnboundedReceiver<PartitionStream<E>>,
-    pub(super) handle: ProcessorHandle,
-    pub(super) running: RunningProcessor,
+    started: mpsc::UnboundedReceiver<PartitionStream<E>>,
+    handle: ProcessorHandle,
+    running: RunningProcessor,
 }
 
 /// Aborts the processor when it is dropped.
 #[derive(Debug)]
-pub(super) struct RunningProcessor(pub(super) JoinHandle<Result<ShutdownReport>>);
+struct RunningProcessor(JoinHandle<Result<ShutdownReport>>);
 
 impl Drop for RunningProcessor {
     fn drop(&mut self) {
@@ -102,9 +200,9 @@ impl<E> Stream for PartitionStreams<E> {
 /// its own task.
 ///
 /// Taking the next batch reports that the application is finished with the previous one, but does not checkpoint it:
-/// use the [`context`](Self::context) for that. The stream ends when the partition is lost or released, when its
-/// end position is reached, or when the processor shuts down. Drop it soon after its end: checkpoints requested until then are still written, within the
-/// drain timeout.
+/// use the [`context`](Self::context) for that. The stream ends when the partition is lost or released, when its end
+/// position is reached, or when the processor shuts down. Drop it soon after its end: checkpoints requested until then
+/// are still written, within the drain timeout.
 ///
 /// A stream that is dropped before its end counts as a handler that fails with the current batch, or else the next one,
 /// and [`OnFailure`](super::OnFailure) determines what follows.
@@ -173,19 +271,12 @@ struct Outlet<E> {
 
 /// The handler that feeds the streams.
 #[derive(Debug)]
-pub struct StreamHandler<E> {
+struct StreamHandler<E> {
     started: mpsc::UnboundedSender<PartitionStream<E>>,
-    /// Present until [`PartitionStreams`] takes it.
-    pub(super) streams: Mutex<Option<mpsc::UnboundedReceiver<PartitionStream<E>>>>,
     outlets: Mutex<HashMap<PartitionId, Outlet<E>>>,
 }
 
 impl<E> StreamHandler<E> {
-    pub(super) fn new() -> Self {
-        let (started, streams) = mpsc::unbounded_channel();
-        Self { started, streams: Mutex::new(Some(streams)), outlets: Mutex::default() }
-    }
-
     fn lock_outlets(&self) -> MutexGuard<'_, HashMap<PartitionId, Outlet<E>>> {
         lock(&self.outlets)
     }

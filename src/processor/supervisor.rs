@@ -25,8 +25,8 @@ use crate::source::{CLOSE_LIMIT, EventSource};
 use crate::telemetry::{self, PartitionMetrics};
 use crate::util::panic_message;
 
-/// How many load-balancing intervals longer than a lease an instance at its end waits for partitions of others. The lease
-/// of an instance that has crashed expires meanwhile, and a new instance requests its first partitions.
+/// How many load-balancing intervals longer than a lease an instance at its end waits for partitions of others. The
+/// lease of an instance that has crashed expires meanwhile, and a new instance requests its first partitions.
 const SETTLED_INTERVALS: u32 = 3;
 
 /// A partition's task, from its start until the balancer no longer owns the partition in the task's epoch.
@@ -96,8 +96,8 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
         }
     }
 
-    /// Returns when the processor ends by itself, if it has nothing more to do until the end positions. Another instance
-    /// may hand partitions over or have crashed, so it waits unless this instance owns all of them.
+    /// Returns when the processor ends by itself, if it has nothing more to do until the end positions. Another
+    /// instance may hand partitions over or have crashed, so it waits unless this instance owns all of them.
     fn find_end_of_work(&mut self, snapshot: &Snapshot) -> Option<Instant> {
         let SharedResources { config, store, .. } = &*self.shared;
         let is_at_end = config.has_end_position()

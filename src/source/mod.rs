@@ -17,7 +17,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use futures::FutureExt;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use tokio::time::timeout;
 
@@ -54,7 +54,7 @@ pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// processor first opens receivers to find one event.
 #[doc(alias = "seek")]
 #[doc(alias = "EventPosition")]
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum StartPosition {
@@ -91,7 +91,7 @@ impl StartPosition {
 /// Events that have expired, and events that the event hub reports and no link delivers for ten minutes, are not
 /// awaited.
 #[doc(alias = "endingOffsets")]
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum EndPosition {

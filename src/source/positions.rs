@@ -26,7 +26,7 @@ use crate::source::{CLOSE_LIMIT, EventSource, StartPosition, guard_request};
 /// deliver.
 const FIRST_EVENT_LIMIT: Duration = Duration::from_secs(10);
 
-/// How much earlier to look for an event that the source can decode, one after the other.
+/// How much earlier to look for an event that the source can decode, one after another.
 const EARLIER: &[Duration] =
     &[Duration::from_secs(1), Duration::from_secs(60), Duration::from_secs(3600), Duration::from_secs(24 * 3600)];
 

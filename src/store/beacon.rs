@@ -77,8 +77,8 @@ impl GroupStore {
         self.settle_write(known.map(|known| WriteCondition::IfMatch(known.version.clone())), &mut write).await
     }
 
-    /// Lights the beacon for an operator, which may change many partitions at the same time: calls that wait for another
-    /// one share the next light. Takes at most the time of one request: a light only saves time.
+    /// Lights the beacon for an operator, which may change many partitions at the same time: calls that wait for
+    /// another one share the next light. Takes at most the time of one request: a light only saves time.
     pub(crate) async fn call_instances(&self) {
         let begun = self.inner.lights.load(Ordering::Relaxed);
         let _turn = self.inner.lighting.lock().await;

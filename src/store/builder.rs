@@ -78,8 +78,8 @@ impl GroupStoreBuilder {
         Ok(self)
     }
 
-    /// Describes a store that only looks at the group: it connects with an explicit name case although the other one
-    /// has live owners.
+    /// Describes a store that only looks at the group: it connects with an explicit blob-name case although the other
+    /// one has live owners.
     pub(crate) fn read_only(mut self) -> Self {
         self.read_only = true;
         self
@@ -124,14 +124,14 @@ impl GroupStoreBuilder {
     /// incarnation of this owner that is recorded in an ownership or in its heartbeat, also after a restart within one
     /// second. If the storage is throttled or unavailable, or does not respond, `connect` repeats the request up to
     /// three times with growing waits and logs a warning for each failure. A listing gets twice the time with each
-    /// repetition, up to half the lease duration: with the default settings, a storage that never responds is reported
-    /// after 67 s.
+    /// repetition, up to half the lease duration: with the default settings, a blob service that never responds is
+    /// reported after 67 s.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Or it names
-    /// the live owner in the other name case, or the owners in both: stop one of the applications. Otherwise the last
-    /// error of the storage.
+    /// the live owner in the other blob-name case, or the owners in both: stop one of the applications. Otherwise the
+    /// last error of the storage.
     pub async fn connect(self) -> Result<GroupStore> {
         self.config.check_settings()?;
         let telemetry = Telemetry::new(&self.group, &self.owner, self.config.lease_duration / 2);
@@ -189,7 +189,7 @@ impl GroupStoreBuilder {
     }
 
     /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the
-    /// heartbeat of this owner; otherwise all records in both name cases.
+    /// heartbeat of this owner; otherwise all records in both blob-name cases.
     async fn first_look(
         &self,
         lease_clock: &dyn LeaseClock,
@@ -232,7 +232,7 @@ impl GroupStoreBuilder {
         })
     }
 
-    /// Chooses the name case by the records, and logs what may be wrong with it.
+    /// Chooses the blob-name case by the records, and logs what may be wrong with it.
     fn choose_case_or_warn(&self, lower: &CaseFacts, verbatim: &CaseFacts) -> Result<NameCase> {
         match (choose_case(self.config.blob_name_case, lower, verbatim), self.config.blob_name_case.explicit()) {
             (Ok(Choice { case, warning }), _) => {

@@ -1,6 +1,6 @@
 //! Checkpoints: one write under the version of the last one. Initial checkpoints, which record a start position before
-//! any instance owns the partition. Repairs, which change the position of an adopted checkpoint without any progress, and
-//! pauses.
+//! any instance owns the partition. Repairs, which change the position of an adopted checkpoint without any progress,
+//! and pauses.
 //!
 //! The fence is the ETag of the checkpoint blob. The owner that wins a partition rewrites the blob (*adopts* it), so
 //! that a checkpoint under an older ETag is rejected.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::model::{BlobNameCase, LeaseDurations};
@@ -21,9 +21,8 @@ use crate::util::{setters, show_setting};
 /// assert_eq!(config, StoreConfig::default().with_lease_duration(Duration::from_secs(30)).with_create_container(true));
 /// # Ok::<(), serde_json::Error>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct StoreConfig {
     /// See [`with_lease_duration`](Self::with_lease_duration).
     #[doc(alias = "partition_expiration_duration")]
@@ -103,7 +102,7 @@ impl StoreConfig {
         with_request_timeout(request_timeout: Some(Duration));
         /// Sets how many operations may run at the same time, on ownerships and on checkpoints each. Default 32.
         with_max_concurrent_requests(max_concurrent_requests: usize);
-        /// Sets the letter case of the blob names. Default [`BlobNameCase::Auto`]: the case in which the group has
+        /// Sets the case of the blob names. Default [`BlobNameCase::Auto`]: the case in which the group has
         /// records. If the names of the group contain capitals, as `$Default` does, `connect` looks at both cases. It
         /// fails if the group has a live owner in the case that it does not use, whatever is set here, because the two
         /// would own the same partitions.
@@ -113,10 +112,10 @@ impl StoreConfig {
         with_create_container(create_container: bool);
         /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and
-        /// writing. `connect` fails if it does not. A storage that works with restrictions is logged as a warning and
+        /// writing. `connect` fails if it does not. A backend that works with restrictions is logged as a warning and
         /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
         ///
-        /// Default true: it costs twelve requests per start, and a storage that ignores conditions loses every
+        /// Default true: it costs twelve requests per start, and a blob service that ignores conditions loses every
         /// ownership. Turn it off for a store that must not write.
         with_verify_storage(verify_storage: bool);
     }

@@ -113,8 +113,8 @@ impl Lease {
         self
     }
 
-    /// Returns the instance that requested the partition, as far as the last renewal with a conflict found: a request
-    /// changes the record, so that the next renewal detects it at the latest. `None` after the partition was won again.
+    /// Returns the instance that requested a handoff, as of the last renewal. A request changes the record, so the next
+    /// renewal detects it. `None` after the partition was won again.
     #[must_use]
     pub fn handoff_requested_by(&self) -> Option<&OwnerId> {
         self.record.handoff_to.as_ref().filter(|by| self.record.owner.as_ref() != Some(by))

@@ -1,4 +1,4 @@
-//! Lists the records of a group: one kind or all, in either name case.
+//! Lists the records of a group: one kind or all, in either blob-name case.
 
 use super::GroupStore;
 use super::records::{Checkpoint, Listing, Records};
@@ -61,7 +61,7 @@ impl GroupStore {
         Ok(records)
     }
 
-    /// Reads all records in the other name case. Returns nothing if the names contain no capitals.
+    /// Reads all records in the other blob-name case. Returns nothing if the names contain no capitals.
     pub(crate) async fn list_other_records(&self) -> Result<Records> {
         match &self.inner.other_names {
             Some(names) => self.list_below(names.group_prefix(), names).await,
@@ -79,7 +79,7 @@ impl GroupStore {
         self.inner.other_case_is_used.then(|| self.inner.name_case.other())
     }
 
-    /// Looks for a live owner in the other name case: one listing, unless the names contain no capitals.
+    /// Looks for a live owner in the other blob-name case: one listing, unless the names contain no capitals.
     ///
     /// # Errors
     ///

@@ -39,7 +39,7 @@ const DELETED_AFTER: u32 = 10;
 /// responds within a tenth of it.
 const RESEND_AFTER: Duration = Duration::from_millis(500);
 
-/// How many requests are sent until one has a response. Of a storage that leaves every third request without a
+/// How many requests are sent until one has a response. Of a blob service that leaves every third request without a
 /// response, one in eighty heartbeats has none then.
 const MOST_SENT: u32 = 4;
 

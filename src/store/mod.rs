@@ -6,7 +6,7 @@
 //! - A lost response does not cost a partition: after a conflict or a lost response the store reads the record and
 //!   decides by its content.
 //! - After [`adopt`](GroupStore::adopt) no checkpoint of a previous owner of this crate is accepted, and no checkpoint
-//!   written here ever moves backwards.
+//!   written here ever moves backward.
 //! - A malformed blob does not hide the others: it is logged with its name.
 //! - Ages come from the server's clock only. The local clock decides nothing.
 //!
@@ -118,7 +118,7 @@ struct StoreInner {
     /// Whether the group had records in the other case when this store connected.
     other_case_is_used: bool,
     names: BlobNames,
-    /// The blob names in the other letter case, unless they are the same.
+    /// The blob names in the other blob-name case, unless they are the same.
     other_names: Option<BlobNames>,
     group: ConsumerGroup,
     identity: Identity,
@@ -197,7 +197,7 @@ impl GroupStore {
         &self.inner.identity
     }
 
-    /// Returns the letter case of the blob names, as the store found it when it connected.
+    /// Returns the case of the blob names, as the store found it when it connected.
     #[must_use]
     pub fn name_case(&self) -> NameCase {
         self.inner.name_case

@@ -23,7 +23,8 @@ const BACKOFF: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_
 /// How many writes may remain without a response before the operation gives up. A read without one ends it at once.
 const MAX_UNANSWERED: u32 = 2;
 
-/// An operation that is one conditional write in the end: its requests in their order, and the meaning of the responses.
+/// An operation that is one conditional write in the end: its requests in their order, and the meaning of the
+/// responses.
 pub(super) trait ConditionalWrite {
     type Outcome;
 

@@ -28,7 +28,7 @@ const OLD: Duration = Duration::from_secs(60 * 60);
 
 const NOT_WRITTEN: &str = "a blob cannot be written";
 
-/// A restriction of a storage that works. Errors are not warnings: they end the check.
+/// A problem found by the storage check that does not prevent operation. An error ends the check instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StorageWarning {
@@ -80,7 +80,7 @@ impl StorageWarning {
     }
 }
 
-/// One blob for the check of a storage, which nothing else writes.
+/// One blob for the check of a backend, which nothing else writes.
 pub(super) struct StorageCheck<'a> {
     pub(super) container: &'a dyn BlobContainer,
     /// Of the blobs of all checks of the group.

@@ -202,7 +202,7 @@ pub(crate) fn claim_limit_reached(unclaimed: usize) {
             "partitions stay unowned because of max_partitions: raise it, or add instances"
         );
     } else {
-        info!(target: BALANCER, "no partition is unowned because of max_partitions any more");
+        info!(target: BALANCER, "max_partitions no longer leaves partitions unowned");
     }
 }
 
@@ -220,7 +220,7 @@ pub(crate) fn slow_start(partitions: usize, estimate: Duration) {
         partitions,
         ?estimate,
         advice = GREEDY_ADVICE,
-        "unowned partitions are claimed one by one, which takes long; other instances that join shorten it"
+        "claiming unowned partitions one at a time; startup will be slow unless other instances join"
     );
 }
 

@@ -246,7 +246,7 @@ pub(crate) fn invalid_checkpoint(
         partition_id = %partition,
         %checkpoint,
         ?start_position,
-        "checkpoint unusable; starting from another position"
+        "invalid checkpoint; starting from another position"
     );
 }
 

@@ -79,9 +79,9 @@ impl StorageOperation {
 
 /// What Azure Blob Storage bills for a request. A failed request is billed like any other.
 ///
-/// The types are those of general-purpose v2 accounts and of premium block blobs, by the page
-/// [Map each REST operation to a price](https://learn.microsoft.com/azure/storage/blobs/map-rest-apis-transaction-categories)
-/// of 14 May 2025. Their prices differ by more than ten times: see [`cost`](crate::cost).
+/// The types are those of general-purpose v2 accounts and of premium block blobs, by the page [Map each REST operation
+/// to a price](https://learn.microsoft.com/azure/storage/blobs/map-rest-apis-transaction-categories) of 14 May 2025.
+/// Their prices differ by more than ten times: see [`cost`](crate::cost).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum BillingType {
@@ -240,9 +240,9 @@ impl Drop for CountedRequest<'_> {
 /// The number of requests that a store has sent since it began to connect, by operation and outcome, and by the type
 /// that Azure bills.
 ///
-/// A listing counts once; it is one request for up to 5000 blobs. A read that the backend repeats counts once. A request
-/// that did not reach the storage counts, although it is not billed. Serialized, this is a map from each operation to
-/// its total.
+/// A listing counts once; it is one request for up to 5000 blobs. A read that the backend repeats counts once. A
+/// request that did not reach the storage counts, although it is not billed. Serialized, this is a map from each
+/// operation to its total.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestCounts {
     table: Table<u64>,

@@ -1,4 +1,5 @@
-//! Support for tests of this crate and of its users. Not a stable part of the public API.
+//! Support for tests of this crate and of its users. It is as stable as the rest of the API, except for what emulators
+//! accept.
 
 pub mod conformance;
 mod emptied;

@@ -27,8 +27,8 @@ use crate::util::lock;
 /// One partition without a processor and without an event hub, to call a handler in a test and to see what it asks for:
 /// checkpoints and dead letters.
 ///
-/// It creates the same contexts as a processor. Checkpoints are written to a container in memory, so all methods of a context
-/// behave as in production. What a processor does in addition needs a processor, with a
+/// It creates the same contexts as a processor. Checkpoints are written to a container in memory, so all methods of a
+/// context behave as in production. What a processor does in addition needs a processor, with a
 /// [`MemoryHub`](super::memory_hub::MemoryHub): waits after failures, retries of a handler of batches, handoffs.
 ///
 /// ```
@@ -149,8 +149,8 @@ impl<E: Positioned + Send + Sync + 'static> TestPartition<E> {
     /// Calls [`Handler::handle`] with a batch. If it fails, the partition [restarts](Self::restart), as a processor
     /// restarts it by default but without a wait, and [`PartitionContext::attempt`] counts the failure.
     ///
-    /// Within one start, the sequence numbers of the events must increase, as at an event hub. A panic of the handler is
-    /// not caught. No other method of the handler is called. Handlers from `per_partition` need `start_position` and
+    /// Within one start, the sequence numbers of the events must increase, as at an event hub. A panic of the handler
+    /// is not caught. No other method of the handler is called. Handlers from `per_partition` need `start_position` and
     /// `started` first, and those from `each_event` need `started`, unless they use `EventOrder::Partition`; after a
     /// restart they need them again.
     ///

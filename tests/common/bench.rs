@@ -154,8 +154,8 @@ impl Bench {
         .await
     }
 
-    /// The default settings. Azurite gets nearly half a lease duration for each request, for machines on which compilers
-    /// and other tests leave it little time.
+    /// The default settings. Azurite gets nearly half a lease duration for each request, for machines on which
+    /// compilers and other tests leave it little time.
     fn config(&self) -> StoreConfig {
         match self.backend {
             Backend::Memory => StoreConfig::default(),
@@ -318,8 +318,8 @@ impl<S> Owner<S> {
 }
 
 impl Owner {
-    /// Returns whether a lease counts from one of these moments. Its age is of a moment between two that are read around
-    /// it.
+    /// Returns whether a lease counts from one of these moments. Its age is of a moment between two that are read
+    /// around it.
     pub fn counts_from(&self, lease: &Lease, moments: RangeInclusive<Instant>) -> bool {
         let (before, age) = (Instant::now(), self.store.lease_age(lease));
         before - age <= *moments.end() && Instant::now() - age >= *moments.start()

@@ -1,7 +1,7 @@
 //! Go and Java, and the programs of tests that are compiled with them.
 //!
-//! Go and Maven download a package only if it is not in their cache. `go.sum` pins every Go package. `pom.xml` pins every
-//! Java package, because each of them names exact versions of its dependencies.
+//! Go and Maven download a package only if it is not in their cache. `go.sum` pins every Go package. `pom.xml` pins
+//! every Java package, because each of them names exact versions of its dependencies.
 
 use std::fs;
 use std::path::{Path, PathBuf};

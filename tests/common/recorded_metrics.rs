@@ -58,7 +58,8 @@ impl RecordedMetrics {
         self.values(name).len()
     }
 
-    /// Checks that exactly these metrics were described, and that every series belongs to one of them and has its labels.
+    /// Checks that exactly these metrics were described, and that every series belongs to one of them and has its
+    /// labels.
     pub fn assert_described(&self, metrics: &[Metric]) {
         let described = self.described.lock().unwrap();
         let expected = metrics.iter().map(|metric| {

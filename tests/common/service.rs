@@ -1,5 +1,5 @@
-//! A blob service behind the HTTP clients of both SDKs, in virtual time: its blobs are in memory, and everything else is
-//! as in the REST API, with what an account, a gateway or a bad day adds.
+//! A blob service behind the HTTP clients of both SDKs, in virtual time: its blobs are in memory, and everything else
+//! is as in the REST API, with what an account, a gateway or a bad day adds.
 //!
 //! | behavior | source |
 //! |---|---|

@@ -69,7 +69,7 @@ impl Log {
     }
 }
 
-/// The events that each start of a handler must get: the event after the checkpoint, then one after the other. Events
+/// The events that each start of a handler must get: the event after the checkpoint, then one after another. Events
 /// may be missing only if the hub no longer has them. A violation fails the test when the [`World`] is dropped, at the
 /// latest.
 #[derive(Clone, Debug, Default)]

@@ -92,7 +92,8 @@ impl Browser {
         Some(browser)
     }
 
-    /// Opens a page, and waits until it is loaded: before that, an expression may still be evaluated in the page before.
+    /// Opens a page, and waits until it is loaded: before that, an expression may still be evaluated in the page
+    /// before.
     pub async fn open(&mut self, url: &str) {
         let answer = self.call("Page.navigate", json!({ "url": url })).await;
         let (loader, started) = (answer["loaderId"].as_str().unwrap(), Instant::now());

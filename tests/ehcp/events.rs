@@ -13,7 +13,7 @@ use crate::program::Program;
 /// A wait that ends early, because the events are there.
 const LONG: &str = "60s";
 
-/// Publishes events to partition 0, one after the other.
+/// Publishes events to partition 0, one after another.
 async fn publish(fleet: &Fleet, bodies: &[&[u8]]) {
     let builder = ProducerClient::builder().with_custom_endpoint(fleet.hub.endpoint());
     let producer = builder.open_with_connection_string(&fleet.hub.connection_string(), None).await.unwrap();

@@ -17,8 +17,8 @@ const SEED: &str = "EHCP_KILL_SEED";
 
 /// The groups, each of which has its own resets.
 const GROUPS: u32 = 3;
-/// How many programs reset a group at the same time, each of them other partitions: so the group waits only once for the
-/// leases of all that are killed.
+/// How many programs reset a group at the same time, each of them other partitions: so the group waits only once for
+/// the leases of all that are killed.
 const PROGRAMS: u16 = 4;
 /// They are killed this often, and again until enough were killed before their end: how long they take depends on what
 /// else the machine does.
@@ -83,8 +83,8 @@ async fn reset(program: &Program, part: u16, killed_after: Duration) -> Option<D
     running.wait().await.unwrap().code().map(|_| killed_after)
 }
 
-/// Waits until both have all partitions, and no published event is missing. The leases of a program that was killed expire
-/// only after a minute.
+/// Waits until both have all partitions, and no published event is missing. The leases of a program that was killed
+/// expire only after a minute.
 async fn settles(fleet: &Fleet) {
     fleet.shared_among(&["a", "b"]).await;
     fleet.settles_among(&["a", "b"]).await;

@@ -348,7 +348,7 @@ mod failures {
         assert!(run.stderr.contains("after 'localhost/orders/$Default/'"), "{}", run.stderr);
         let run = program.run(&migrate(&container, &["--source-group", "billing"])).await.ended(1);
         assert!(run.stderr.contains("check --from, --source-container, --source-group"), "{}", run.stderr);
-        // It permits to list, but not to read.
+        // It permits listing, but not reading.
         let endpoint = azurite::shared().await.unwrap().endpoint();
         let sas = format!("BlobEndpoint={endpoint};SharedAccessSignature={}", account_sas("l", FUTURE));
         program.write("storage.txt", &sas);

@@ -20,7 +20,8 @@ use crate::sdk::Sdk;
 /// The next owner finds and takes a partition within this time, on a busy machine. It includes the start of programs.
 const TAKEOVER: Duration = Duration::from_secs(60);
 
-/// A client can lose a link without an error. Lag checks, of which there are two per minute, find that within this time.
+/// A client can lose a link without an error. Lag checks, of which there are two per minute, find that within this
+/// time.
 const LOST_LINK: Duration = Duration::from_secs(120);
 
 /// A group that moves.
@@ -120,8 +121,8 @@ impl Move {
         (self.events, self.repeated) = (events, repeated);
     }
 
-    /// Ends the move. No event may be lost. The last checkpoints do not matter: an instance of another SDK that has lost
-    /// a partition can replace a newer checkpoint by its own.
+    /// Ends the move. No event may be lost. The last checkpoints do not matter: an instance of another SDK that has
+    /// lost a partition can replace a newer checkpoint by its own.
     async fn end(mut self) {
         self.fleet.stops_publishing().await;
         for (partition, last) in self.fleet.published() {
@@ -244,7 +245,7 @@ async fn rust_with_shared_names() {
     shares_the_names(Sdk::Rust, NameCase::Verbatim).await;
 }
 
-/// The recipe for a change of the name case: the old instances end, `ehcp copy`, and the new ones start.
+/// The recipe for a change of the blob-name case: the old instances end, `ehcp copy`, and the new ones start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_with_new_names() {
     if !Sdk::Rust.is_here() {

@@ -50,7 +50,7 @@ async fn metrics_show_partitions_without_owner() {
     assert_eq!(values(&metrics, "group_partitions"), [(r#"state="unowned""#.to_owned(), 4)]);
     assert_eq!(sum(&metrics, "group_members") + sum(&metrics, "watcher_failures_total"), 0);
     assert!(sum(&metrics, "watcher_storage_requests_total") >= 2, "{metrics}");
-    assert!(sum(&metrics, "watcher_last_look_timestamp_seconds") > 1_700_000_000, "{metrics}");
+    assert!(sum(&metrics, "watcher_last_refresh_timestamp_seconds") > 1_700_000_000, "{metrics}");
     for line in metrics.lines().filter(|line| !line.is_empty() && !line.starts_with("# ")) {
         let (_, value) = line.rsplit_once(' ').unwrap();
         assert!(value.parse::<f64>().is_ok() && line.contains(r#"{namespace="localhost""#), "{line}");

@@ -166,7 +166,7 @@ async fn plant(fleet: &Fleet) {
         let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         fleet.container.overwrite(&name, &metadata).await.unwrap();
     };
-    // The next events of partition 0 have expired, and partition 1 was created again.
+    // The next events of partition 0 have expired, and partition 1 was recreated.
     fleet.hub.expire_before("0", 30).unwrap();
     write(format!("{LOWER}/checkpoint/0"), &[("sequencenumber", "10"), ("offset", "10")]).await;
     write(format!("{LOWER}/checkpoint/1"), &[("sequencenumber", "5000"), ("offset", "5000")]).await;

@@ -31,8 +31,8 @@ async fn each_look_is_a_line() {
     assert_eq!(looks[2]["rates"]["0"]["processed"], 0.0);
 }
 
-/// The instance that ends lights the beacon, so that its releases are listed before the refresh. The program ends at the
-/// first look after its reader has seen enough.
+/// The instance that ends lights the beacon, so that its releases are listed before the refresh. The program ends at
+/// the first look after its reader has seen enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lines_have_the_changes_between_looks() {
     let mut fleet = Fleet::with_batches(2, 8).await;

@@ -33,8 +33,8 @@ const INTERVAL: Duration = Duration::milliseconds(500);
 /// Far longer than any pause between two renewals.
 const EXPIRY: Duration = Duration::seconds(120);
 
-/// The lease duration of this crate's store, which repeats a listing for that long: the first times after about 0.5 s and
-/// 1.5 s.
+/// The lease duration of this crate's store, which repeats a listing for that long: the first times after about 0.5 s
+/// and 1.5 s.
 const LEASE: std::time::Duration = std::time::Duration::from_secs(8);
 
 /// The records of the only group of these tests, by partition.

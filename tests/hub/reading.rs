@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::hub_client::{producer, send, until, within};
 
-/// Far longer than it takes to detect a broken connection, and a second attempt if the client's fresh connection breaks,
-/// too.
+/// Far longer than it takes to detect a broken connection, and a second attempt if the client's fresh connection
+/// breaks, too.
 pub const RECOVERY: Duration = Duration::from_secs(90);
 
 /// The epoch with which a partition is opened.

@@ -30,8 +30,8 @@ const BEATS: &str = "Beats, input v2";
 ///   `receiver/azureeventhubreceiver/eventhubhandler_azeventhub.go` (`createProcessor`), Beats in
 ///   `x-pack/filebeat/input/azureeventhub/v2_input.go`.
 ///
-/// The namespace is the host of the connection string, the consumer group of the Collector and of Beats is `$Default` if
-/// none is set, and Dapr uses the `consumerID`.
+/// The namespace is the host of the connection string, the consumer group of the Collector and of Beats is `$Default`
+/// if none is set, and Dapr uses the `consumerID`.
 const PROGRAMS: [Program; 4] = [
     Program {
         name: FUNCTIONS,
@@ -112,8 +112,8 @@ fn ownerships_are_read() {
     }
 }
 
-/// Functions add the writer since Azure.Messaging.EventHubs 5.11. Version 1 of azeventhubs has offsets that are numbers,
-/// version 2 texts, which a geo-replicated namespace needs.
+/// Functions add the writer since Azure.Messaging.EventHubs 5.11. Version 1 of azeventhubs has offsets that are
+/// numbers, version 2 texts, which a geo-replicated namespace needs.
 #[test]
 fn checkpoints_are_read() {
     for (program, pairs, offset) in [

@@ -11,6 +11,11 @@ pub struct File {
 
 /// Returns the Rust files below a folder of the repository, without what the tests install or build.
 pub fn rust_files(folder: &str) -> Vec<File> {
+    files_below(folder, "rs")
+}
+
+/// Returns the files with this extension below a folder of the repository, without what the tests install or build.
+pub fn files_below(folder: &str, extension: &str) -> Vec<File> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     let mut folders = vec![root.join(folder)];
@@ -22,7 +27,7 @@ pub fn rust_files(folder: &str) -> Vec<File> {
                 if !["node_modules", "venv", "target"].contains(&name.as_str()) {
                     folders.push(path);
                 }
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+            } else if path.extension().is_some_and(|its| its == extension) {
                 let text = fs::read_to_string(&path).unwrap();
                 found.push(File { path: path.strip_prefix(root).unwrap().to_owned(), text });
             }

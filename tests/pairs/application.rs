@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::{
-    Handler, HandlerError, PartitionContext, PartitionStream, Processor, ShutdownReport, StopReason, StreamHandler,
+    Handler, HandlerError, PartitionContext, PartitionStream, PartitionStreams, ShutdownReport, StopReason,
     TrackedEvent,
 };
-use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
+use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemoryHub};
 use eventhubs_checkpoint::{PartitionId, Result};
 use futures::FutureExt;
 use rand::rngs::StdRng;
@@ -152,12 +152,11 @@ impl Handler<MemoryEvent> for Application {
 
 /// The same application in pull mode.
 pub async fn pull(
-    processor: Processor<MemorySource, StreamHandler<MemoryEvent>>,
+    mut partitions: PartitionStreams<MemoryEvent>,
     application: Application,
     mut shutdown_requested: oneshot::Receiver<()>,
 ) -> Result<ShutdownReport> {
     let application = Arc::new(application);
-    let mut partitions = processor.start_streams();
     let mut consumers = JoinSet::new();
     loop {
         tokio::select! {

@@ -1,6 +1,6 @@
 //! The order of single events within one start of a partition.
 //!
-//! A lane has the events that are processed one after the other: all of the partition, or those with one key. Without
+//! A lane has the events that are processed one after another: all of the partition, or those with one key. Without
 //! an order, each event is a lane of its own.
 
 use std::collections::HashMap;

@@ -85,7 +85,7 @@ async fn settle(scene: &Scene) {
     }
 }
 
-/// Waits until all events are handled. Nothing is published any more.
+/// Waits until all events are handled. Nothing is published anymore.
 async fn catch_up(scene: &Scene) {
     let (since, by_time) = (Instant::now(), scene.case.settings.checkpoints_by_time);
     let bound = scene.case.settings.config.max_batch_wait + 60 * SECOND;

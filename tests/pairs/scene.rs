@@ -388,11 +388,11 @@ fn group() -> ConsumerGroup {
 }
 
 fn start_pulling(world: &World, store: GroupStore, source: MemorySource, application: Application) -> Instance {
-    let processor = Processor::streams(source, store).with_config(world.config.clone()).build().unwrap();
-    let handle = processor.handle();
+    let partitions = Processor::streams(source, store).with_config(world.config.clone()).start().unwrap();
+    let handle = partitions.handle().clone();
     let snapshots = handle.snapshots();
     let (shutdown, shutdown_requested) = oneshot::channel();
-    let running = tokio::spawn(pull(processor, application, shutdown_requested));
+    let running = tokio::spawn(pull(partitions, application, shutdown_requested));
     Instance { snapshots, running, handle, shutdown: Some(shutdown) }
 }
 

@@ -28,7 +28,7 @@ const TIME_IN_ORDER: Duration = Duration::from_millis(2);
 const SLOW_TIME: Duration = Duration::from_secs(1);
 const USUAL_TIME: Duration = Duration::from_millis(20);
 
-/// Which events are processed one after the other.
+/// Which events are processed one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
     #[default]
@@ -38,7 +38,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// Returns what the events that are processed one after the other have in common.
+    /// Returns what the events that are processed one after another have in common.
     pub fn lane_of(self, number: i64) -> i64 {
         match self {
             Self::Partition => 0,

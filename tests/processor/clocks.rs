@@ -1,5 +1,5 @@
-//! Time: the local wall clock and its jumps affect nothing, and a storage that answers each request, but slowly, stops
-//! nothing.
+//! Time: the local wall clock and its jumps affect nothing, and a blob service that answers each request, but slowly,
+//! stops nothing.
 
 /// Whatever time the local clock shows, whole instances send the same requests at the same moments and process the same
 /// events.
@@ -490,7 +490,7 @@ mod slow_storage {
     const MANY: u32 = 128;
     const CONCURRENT_REQUESTS: usize = 4;
 
-    /// Starts an instance on a storage that takes `time` for each request to blobs with `name` in their names.
+    /// Starts an instance on a blob service that takes `time` for each request to blobs with `name` in their names.
     async fn start_on_slow_storage(world: &mut World, name: &'static str, time: Duration) -> Instance {
         intercept(world, SlowContainer { name, time });
         let store = limited_store(world, "a", CONCURRENT_REQUESTS).await;

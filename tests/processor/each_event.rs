@@ -438,7 +438,7 @@ async fn a_stop_repeats_nothing() {
     let (world, script, instance) = start(&events, |settings| by_key(settings).with_retries(waits)).await;
     script.wait_until_processed([3]).await;
     let began = Instant::now();
-    assert!(!instance.shut_down().await.unwrap().is_clean(), "event 2 fails, so event 3 comes again");
+    assert!(!instance.shut_down().await.unwrap().is_clean(), "event 2 fails, so event 3 is redelivered");
     assert_eq!((script.events(Step::Processed), world.checkpoint().await), (vec![3, 0, 1], Some(1)));
     assert!(began.elapsed() < 10 * SECOND, "nothing is waited for: {:?}", began.elapsed());
 

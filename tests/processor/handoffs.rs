@@ -242,7 +242,7 @@ async fn an_erased_request_is_repeated() {
     b.shut_down().await.unwrap();
 }
 
-/// The request, the acknowledgement, renewals, the release and the claim; the last checkpoint and the adoption: one at
+/// The request, the acknowledgment, renewals, the release and the claim; the last checkpoint and the adoption: one at
 /// a time.
 #[tokio::test(start_paused = true)]
 async fn one_failing_write_in_a_handoff_repeats_nothing() {
@@ -628,7 +628,7 @@ mod cut_short {
         }
     }
 
-    /// The acknowledgement finds the record deleted and creates it again, which starts a new epoch. That epoch must be
+    /// The acknowledgment finds the record deleted and creates it again, which starts a new epoch. That epoch must be
     /// released, too.
     #[tokio::test(start_paused = true)]
     async fn a_record_deleted_during_a_handoff() {

@@ -475,7 +475,7 @@ async fn keda_reads_the_checkpoints_of_the_other_name_case() {
     assert!(poll.partitions[0].is_wrong() && !poll.names.finds_checkpoints);
 }
 
-/// O11: the event hub was created again, and no instance runs.
+/// O11: the event hub was recreated, and no instance runs.
 #[tokio::test(start_paused = true)]
 async fn a_checkpoint_after_the_end_is_reported() {
     for (number, counted, why) in
@@ -535,7 +535,7 @@ async fn nothing_waits_after_an_orderly_shutdown() {
     assert_eq!(lag(&world).await, Some(1), "KEDA starts an instance");
 }
 
-/// O19: other blobs, other letter case of the key, an offset of geo-replication.
+/// O19: other blobs, other blob-name case of the key, an offset of geo-replication.
 #[tokio::test(start_paused = true)]
 async fn only_the_number_of_the_checkpoint_counts() {
     let world = World::new(1);

@@ -465,7 +465,7 @@ mod metrics {
         let _recorder = set_default_local_recorder(&observed);
         let world = World::new(1);
         let builder = Processor::streams(world.hub.source(), world.store("a").await);
-        let mut partitions = builder.with_config(world.config.clone()).build().unwrap().start_streams();
+        let mut partitions = builder.with_config(world.config.clone()).start().unwrap();
         let mut partition = partitions.next().await.unwrap();
         world.hub.publish_many(0, 2, "taken");
         assert_eq!(partition.next().await.unwrap().len(), 2);
@@ -598,7 +598,7 @@ mod spans {
         let world = World::new(1);
         world.hub.publish_many(0, 5, "x");
         let builder = Processor::streams(world.hub.source(), world.store("a").await);
-        let mut partitions = builder.with_config(world.config.clone()).build().unwrap().start_streams();
+        let mut partitions = builder.with_config(world.config.clone()).start().unwrap();
         let mut partition = partitions.next().await.unwrap();
         assert_eq!(partition.next().await.unwrap().len(), 5);
         let received = spans.named("receive hub");

@@ -252,7 +252,7 @@ mod a_position_out_of_range {
             b.wait_until_all_idle(1).await;
             counter.database.wait_until_counted(expected).await;
             let text = log.text();
-            assert!(text.contains("checkpoint unusable") && text.contains(reason), "{text}");
+            assert!(text.contains("invalid checkpoint") && text.contains(reason), "{text}");
             assert!(text.contains(&format!("is at sequence number {stored}")), "it names the position: {text}");
             let started = counter.started.lock().unwrap().clone();
             assert_eq!(started, [Some(from)], "the handler learns where the partition starts");

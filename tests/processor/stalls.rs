@@ -138,7 +138,7 @@ async fn takeover_with_stalled_batches_everywhere() {
 async fn a_pull_consumer_with_long_batches_takes_over() {
     let world = stalling(4);
     let pulled = Processor::streams(world.hub.source(), world.store("a").await);
-    let mut partitions = pulled.with_config(world.config.clone()).build().unwrap().start_streams();
+    let mut partitions = pulled.with_config(world.config.clone()).start().unwrap();
     let (snapshots, log) = (partitions.handle().snapshots(), world.log.clone());
     let working = tokio::spawn(async move {
         while let Some(mut partition) = partitions.next().await {

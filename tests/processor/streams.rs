@@ -13,7 +13,7 @@ use crate::world::World;
 
 async fn start(world: &World, owner: &str) -> PartitionStreams<MemoryEvent> {
     let builder = Processor::streams(world.hub.source(), world.store(owner).await);
-    builder.with_config(world.config.clone()).build().unwrap().start_streams()
+    builder.with_config(world.config.clone()).start().unwrap()
 }
 
 /// Checkpoints every batch. Returns the number of events, and the stop reason.

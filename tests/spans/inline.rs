@@ -141,7 +141,7 @@ async fn an_expired_checkpoint_is_an_error() {
     let (a, of_a) = group.start("a").await;
     of_a.wait_for("y", 2).await;
     a.shut_down().await.unwrap();
-    let unusable = "checkpoint unusable; starting from another position";
+    let unusable = "invalid checkpoint; starting from another position";
     let record = log.records().into_iter().find(|record| record.message() == unusable).unwrap();
     assert_eq!((record.level, record.fields.get("partition_id")), (Level::ERROR, "0"));
     assert!(record.fields.get("checkpoint").contains("sequence number 4"), "{record:?}");

@@ -1,5 +1,5 @@
-//! Every event of this crate names the event hub, the consumer group and the instance, by its span. A test binary of its
-//! own, because the events of a dedicated thread are only seen by a subscriber of the whole process.
+//! Every event of this crate names the event hub, the consumer group and the instance, by its span. A test binary of
+//! its own, because the events of a dedicated thread are only seen by a subscriber of the whole process.
 
 #[path = "../common/scoped.rs"]
 mod scoped;

@@ -1,5 +1,5 @@
-//! The HTTP client with a failing service: every call ends when its caller's time is over, reads are retried, writes are
-//! not, and a blocked runtime delays only itself.
+//! The HTTP client with a failing service: every call ends when its caller's time is over, reads are retried, writes
+//! are not, and a blocked runtime delays only itself.
 
 use std::future::pending;
 use std::pin::pin;
@@ -49,8 +49,8 @@ async fn in_time<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     limit_request(DEADLINE, "test", request).await
 }
 
-/// Returns the outcome of what makes this many requests, whose time is over as soon as the service has begun to respond to
-/// all of them: time does not pass by itself any more, but jumps to the next timeout.
+/// Returns the outcome of what makes this many requests, whose time is over as soon as the service has begun to respond
+/// to all of them: time does not pass by itself anymore, but jumps to the next timeout.
 async fn timed_out<T>(stub: &Stub, requests: usize, calls: impl Future<Output = T>) -> T {
     let passing = async {
         while stub.requests().len() < requests {

@@ -1,8 +1,8 @@
 //! For pipelines that acknowledge late and out of order, such as the finalizers of Vector: one stream of the events of
 //! all owned partitions, each with its acknowledgment.
 //!
-//! A checkpoint never passes an event that is not acknowledged. After a crash, events without an acknowledgment come
-//! again: at least once, nothing is lost.
+//! A checkpoint never passes an event that is not acknowledged. After a crash, events without an acknowledgment are
+//! redelivered: at least once, nothing is lost.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -15,7 +15,8 @@ use futures::{Stream, StreamExt};
 
 use crate::worker::{Failure, Worker};
 
-/// An event. Dropped without [`acknowledge`](Self::acknowledge), it comes again after the next start of its partition.
+/// An event. Dropped without [`acknowledge`](Self::acknowledge), it is redelivered after the next start of its
+/// partition.
 pub struct Received {
     pub partition: PartitionId,
     pub event: ReceivedEventData,
@@ -84,8 +85,8 @@ fn events_of(partition: PartitionStream<ReceivedEventData>) -> BoxStream<'static
 /// A pipeline that writes each event after a different time, up to 256 at once.
 pub async fn run(worker: &Worker) -> Result<(), Failure> {
     let (source, store) = worker.connect().await?;
-    let partitions = eventhubs_checkpoint::Processor::streams(source, store).with_config(worker.config()).build()?;
-    let mut events = Events::new(partitions.start_streams());
+    let partitions = eventhubs_checkpoint::Processor::streams(source, store).with_config(worker.config()).start()?;
+    let mut events = Events::new(partitions);
     let mut writing = FuturesUnordered::new();
     let mut stop = std::pin::pin!(worker.asked_to_end());
     loop {

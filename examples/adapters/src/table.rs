@@ -57,7 +57,8 @@ async fn commit(table: &mut DeltaTable, partition: &str, numbers: &[i64]) -> Res
     append(table, partition, numbers).await
 }
 
-/// Commits the rows and the position, both or neither. Fails if the partition has moved since this version of the table.
+/// Commits the rows and the position, both or neither. Fails if the partition has moved since this version of the
+/// table.
 async fn append(table: &mut DeltaTable, partition: &str, numbers: &[i64]) -> Result<(), Failure> {
     let Some(last) = numbers.last() else { return Ok(()) };
     let properties =

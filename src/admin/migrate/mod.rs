@@ -1,5 +1,5 @@
-//! Migrates a consumer group from another program: reads the checkpoints of legacy SDKs and of Kafka, and plans to write
-//! them as checkpoints of this crate.
+//! Migrates a consumer group from another program: reads the checkpoints of legacy SDKs and of Kafka, and plans to
+//! write them as checkpoints of this crate.
 //!
 //! | step | call |
 //! |---|---|

@@ -196,7 +196,7 @@ fn a_group_with_another_sdk_is_listed_as_usual() {
 
 /// Another program writes it again and again.
 #[test]
-fn a_beacon_that_never_shows_a_number_is_seldom_lit() {
+fn a_beacon_that_never_shows_a_number_is_rarely_lit() {
     let mut me = Loop::trusting();
     let begin = me.now;
     let mut lights = 0;

@@ -1,4 +1,4 @@
-//! The look for live owners in the other name case.
+//! The look for live owners in the other blob-name case.
 
 use super::*;
 use crate::model::NameCase;

@@ -48,23 +48,29 @@ impl GroupConnection {
         let name = settings.consumer_group.as_deref().unwrap_or(ConsumerGroup::DEFAULT_NAME);
         // A wrong name is no reason to call the other two missing.
         ConsumerGroup::new("namespace", "event-hub", name)?;
-        let named = hub_secret.as_deref().and_then(|secret| {
-            // A connection string of a namespace has no name of an event hub.
-            let path = settings.event_hub.as_ref().map(|event_hub| format!(";EntityPath={event_hub}"));
-            ConsumerGroup::from_connection_string(&format!("{secret}{}", path.unwrap_or_default()), name).ok()
-        });
-        let missing = |what, option| Failure::usage(format!("{what} is missing: pass {option}, or set {HUB_VARIABLE}"));
+        let named_by_secret = |path: &str| {
+            let secret = hub_secret.as_deref()?;
+            ConsumerGroup::from_connection_string(&format!("{secret}{path}"), name).ok()
+        };
+        let missing = |what, option| Failure::usage(format!("no {what} given: pass {option}, or set {HUB_VARIABLE}"));
         let namespace = settings
             .namespace
             .as_deref()
             .map(full_namespace)
-            .or_else(|| named.as_ref().map(|named| named.namespace().to_owned()))
-            .ok_or_else(|| missing("the namespace", "--namespace"))?;
+            // The connection string of a namespace names no event hub.
+            .or_else(|| named_by_secret(";EntityPath=any").map(|named| named.namespace().to_owned()))
+            .ok_or_else(|| missing("namespace", "--namespace"))?;
         let event_hub = settings
             .event_hub
             .clone()
-            .or_else(|| named.as_ref().map(|named| named.event_hub().to_owned()))
-            .ok_or_else(|| missing("the event hub", "--event-hub"))?;
+            .or_else(|| named_by_secret("").map(|named| named.event_hub().to_owned()))
+            .ok_or_else(|| match hub_secret {
+                Some(_) => Failure::usage(
+                    "the connection string of Event Hubs names no event hub: pass --event-hub, or add ;EntityPath=NAME \
+                     to it",
+                ),
+                None => missing("event hub", "--event-hub"),
+            })?;
         let group = ConsumerGroup::new(namespace, event_hub, name)?;
         Ok(Self::new(storage, group, hub_secret))
     }
@@ -104,8 +110,8 @@ impl GroupConnection {
         Ok(Reader::connect(self.store_builder()?).await?)
     }
 
-    /// Connects an operator of another group, in another container of the account, or under names in another letter
-    /// case.
+    /// Connects an operator of another group, in another container of the account, or under names in the other
+    /// blob-name case.
     pub async fn connect_operator_of(
         &self,
         group: &ConsumerGroup,
@@ -116,7 +122,7 @@ impl GroupConnection {
         Ok(Operator::connect(builder.with_config(self.store_config_for(case))).await?)
     }
 
-    /// Connects a reader of the same group under names in this letter case.
+    /// Connects a reader of the same group under names in this blob-name case.
     #[cfg(feature = "tui")]
     pub async fn connect_reader_of(&self, case: NameCase) -> Result<Reader> {
         let builder = self.storage.store_builder(&self.group, &self.container_name)?;
@@ -247,9 +253,7 @@ impl StorageConnection {
             )));
         }
         if secret.is_none() && account.is_none() {
-            return Err(Failure::usage(format!(
-                "the storage account is missing: pass --account, or set {STORAGE_VARIABLE}"
-            )));
+            return Err(Failure::usage(format!("no storage account given: pass --account, or set {STORAGE_VARIABLE}")));
         }
         Ok(Self { global: Global { settings, ..global.clone() }, container_name, secret, account })
     }
@@ -259,7 +263,7 @@ impl StorageConnection {
         let access = match (&self.secret, &self.account) {
             (Some(secret), _) => Access::connection_string(secret.as_str(), name),
             (None, Some(account)) => Access::token(format!("{}/{name}", account_url(account)), self.new_credential()?),
-            (None, None) => return Err(Failure::usage("the storage account is missing: pass --account")),
+            (None, None) => return Err(Failure::usage("no storage account given: pass --account")),
         };
         Ok(AzureContainer::builder(access).build()?)
     }

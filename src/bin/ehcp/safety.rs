@@ -25,7 +25,7 @@ pub fn note_dry_run(changes: usize, what: &str, permitted: Result<()>) {
     }
 }
 
-/// Shows a command that undoes what was done, with the same connection, under names in this letter case.
+/// Shows a command that undoes what was done, with the same connection, under names in this blob-name case.
 pub fn show_undo(global: &Global, case: NameCase, command: &str) {
     let mut global = global.clone();
     // `auto` may choose the other case if this was the last record.

@@ -13,6 +13,7 @@ use super::credentials::CurrentCredentials;
 use super::listing::UnusableLog;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
+use crate::util::read_variable;
 
 /// Old enough for every cloud, and new enough for names that XML cannot represent (2021-02-12).
 const DEFAULT_API_VERSION: &str = "2023-11-03";
@@ -47,6 +48,17 @@ impl AzureContainer {
     /// names the problem and the remedy.
     pub fn from_connection_string(text: impl Into<String>, container: impl Into<String>) -> Result<Self> {
         Self::builder(Access::connection_string(text, container)).build()
+    }
+
+    /// Opens a container by the connection string in the environment variable `AZURE_STORAGE_CONNECTION_STRING`, which
+    /// the Azure CLI and `ehcp` use, too.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the variable is not set: set it. Also those of
+    /// [`from_connection_string`](Self::from_connection_string).
+    pub fn from_env(container: impl Into<String>) -> Result<Self> {
+        Self::from_connection_string(read_variable("AZURE_STORAGE_CONNECTION_STRING")?, container)
     }
 
     /// Opens a container by its URL with a shared access signature. See [`Access::sas_url`].

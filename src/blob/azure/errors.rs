@@ -85,7 +85,7 @@ impl NoResponse {
         let (kind, what) = match self {
             Self::NotConnected => (
                 ErrorKind::Unavailable,
-                format!("cannot connect to {host}; check its name in DNS, firewalls, proxies and certificates"),
+                format!("cannot connect to {host}: check DNS, firewall, proxy and TLS certificate"),
             ),
             Self::IssuerTimedOut => {
                 (ErrorKind::Unavailable, format!("{NOT_SENT}, and the token issuer is unavailable or failing"))
@@ -286,8 +286,8 @@ mod tests {
         (Verb::Write, Token, 409, "BlobUsesCustomerSpecifiedEncryption", ErrorKind::Rejected, "its own encryption key"),
         (Verb::Delete, Token, 409, "SnapshotsPresent", ErrorKind::Rejected, "snapshots"),
         (Verb::Write, Token, 409, "InvalidBlobType", ErrorKind::Rejected, "another type"),
-        (Verb::Write, Token, 409, "FeatureVersionMismatch", ErrorKind::Rejected, "newer api_version"),
-        (Verb::Write, Token, 400, "InvalidHeaderValue", ErrorKind::Rejected, "older api_version"),
+        (Verb::Write, Token, 409, "FeatureVersionMismatch", ErrorKind::Rejected, "newer version"),
+        (Verb::Write, Token, 400, "InvalidHeaderValue", ErrorKind::Rejected, "with_api_version"),
         (Verb::Write, Token, 400, "InvalidMetadata", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 400, "EmptyMetadataKey", ErrorKind::Rejected, ""),
         (Verb::Write, Token, 400, "MetadataTooLarge", ErrorKind::Rejected, ""),
@@ -295,7 +295,7 @@ mod tests {
         (Verb::List, Token, 400, "OutOfRangeQueryParameterValue", ErrorKind::Rejected, ""),
         (Verb::List, Token, 400, "InvalidQueryParameterValue", ErrorKind::Rejected, ""),
         (Verb::List, Token, 400, "InvalidUri", ErrorKind::Rejected, ""),
-        (Verb::List, Token, 400, "UnsupportedHeader", ErrorKind::Rejected, "older api_version"),
+        (Verb::List, Token, 400, "UnsupportedHeader", ErrorKind::Rejected, "with_api_version"),
         (Verb::Get, Token, 404, "ResourceNotFound", ErrorKind::Rejected, "address of a blob service"),
         // By status only.
         (Verb::Delete, Token, 412, "", ErrorKind::Conflict, ""),
@@ -347,7 +347,7 @@ mod tests {
         };
         let unreachable = without_response(AzureErrorKind::Connection, AzureErrorKind::Other);
         assert_eq!(unreachable.kind(), ErrorKind::Unavailable);
-        assert!(unreachable.to_string().contains("cannot connect to a.example; check its name in DNS, firewalls"));
+        assert!(unreachable.to_string().contains("cannot connect to a.example: check DNS, firewall"));
         for kind in [AzureErrorKind::Io, AzureErrorKind::Other, AzureErrorKind::DataConversion] {
             assert_eq!(without_response(kind, AzureErrorKind::Other).kind(), ErrorKind::Indeterminate);
         }

@@ -127,7 +127,7 @@ const VAULT: &str = "; the customer-managed encryption key of the account is not
 const LEASED: &str = "; another client holds a lease on the blob, and this crate never takes one: break the lease";
 const IMMUTABLE: &str = "; an immutability policy or legal hold forbids changes: use a container without one";
 const GOING_AWAY: &str = "; the container is being deleted: wait and create it again";
-const OLD_SERVICE: &str = "; if the header is x-ms-version, set an older api_version";
+const OLD_SERVICE: &str = "; if the header is x-ms-version, set an older version with `with_api_version`";
 const ARCHIVED: &str = "; the blob is archived: delete it or move it to an online tier";
 
 const TABLE: &[Row] = &[
@@ -193,7 +193,12 @@ const TABLE: &[Row] = &[
     ),
     row(409, "SnapshotsPresent", Class::Rejected, "; the blob has snapshots: delete them first"),
     row(409, "InvalidBlobType", Class::Rejected, "; there is a blob of another type with this name: delete it"),
-    row(409, "FeatureVersionMismatch", Class::Rejected, "; the blob needs a newer api_version"),
+    row(
+        409,
+        "FeatureVersionMismatch",
+        Class::Rejected,
+        "; the blob needs a newer version: set it with `with_api_version`",
+    ),
     row(400, "InvalidHeaderValue", Class::Rejected, OLD_SERVICE),
     row(400, "InvalidMetadata", Class::Rejected, ""),
     row(400, "EmptyMetadataKey", Class::Rejected, ""),

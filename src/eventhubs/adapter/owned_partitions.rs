@@ -100,7 +100,7 @@ impl OwnedPartitions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if another application owns partitions in the other name case. Everything is released
+    /// [`ErrorKind::Config`] if another application owns partitions in the other blob-name case. Everything is released
     /// then.
     pub(super) async fn claim_partitions(&self, wanted: Vec<WantedPartition>) -> Result<Vec<Lease>> {
         let was_live = self.has_valid_lease();
@@ -120,14 +120,14 @@ impl OwnedPartitions {
         self.lock_state().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
     }
 
-    /// Records that an instance that uses the other name case may not have seen the ownerships of this one.
+    /// Records that an instance that uses the other blob-name case may not have seen the ownerships of this one.
     fn may_have_been_missed(&self) {
         if self.store.has_other_name_case() {
             self.lock_state().case_check.record_live_lease();
         }
     }
 
-    /// Looks for live owners in the other name case, if that is due. Looks again at the next claim if that fails,
+    /// Looks for live owners in the other blob-name case, if that is due. Looks again at the next claim if that fails,
     /// because an error would end the processor. Also looks again if this instance uses lower case: the other one gives
     /// way.
     async fn check_other_name_case(&self) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The clients of the official crate, which are opened and closed in the same way, and the queue of their requests.
 //!
-//! A client sends its requests one after the other, each to its end. Two properties of the official client (0.16, on
+//! A client sends its requests one after another, each to its end. Two properties of the official client (0.16, on
 //! `fe2o3-amqp` 0.16) require this:
 //!
 //! - It does not match responses with requests: a request returns the next response that arrives. If a request is

@@ -22,6 +22,7 @@ use crate::eventhubs::credentials::{HubAccess, ReplaceableConnectionString};
 use crate::eventhubs::errors;
 use crate::model::{ConsumerGroup, PartitionId};
 use crate::source::{EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition};
+use crate::util::read_variable;
 
 /// How long to wait for the broker to reject a consumer group. A rejection is the first response to the link; on an
 /// empty partition of an existing group there is no response.
@@ -131,6 +132,35 @@ impl EventHubSource {
     /// ```
     pub fn from_credential(group: &ConsumerGroup, credential: Arc<dyn TokenCredential>) -> EventHubSourceBuilder {
         EventHubSourceBuilder::new(group, HubAccess::from_credential(credential))
+    }
+
+    /// Returns a builder for a source that reads the events of this consumer group with the connection string in the
+    /// environment variable `EVENTHUBS_CONNECTION_STRING`, which `ehcp` uses, too. It must name the event hub, with an
+    /// `EntityPath`. [`group`](Self::group) returns the group for the store.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the variable is not set, or names no event hub: correct it.
+    ///
+    /// ```no_run
+    /// # use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId};
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let source = EventHubSource::from_env(ConsumerGroup::DEFAULT_NAME)?.connect().await?;
+    /// let container = AzureContainer::from_env("checkpoints")?;
+    /// let store = GroupStore::connect(container, source.group().clone(), OwnerId::random()?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env(consumer_group: &str) -> Result<EventHubSourceBuilder> {
+        let connection_string = read_variable("EVENTHUBS_CONNECTION_STRING")?;
+        let group = ConsumerGroup::from_connection_string(&connection_string, consumer_group)?;
+        Ok(Self::from_connection_string(&group, connection_string))
+    }
+
+    /// Returns the consumer group that it reads.
+    #[must_use]
+    pub fn group(&self) -> &ConsumerGroup {
+        &self.group
     }
 
     async fn open_link_through(

@@ -1,4 +1,4 @@
-//! Groups of planners, in turns.
+//! Groups of planners that take turns.
 
 mod properties;
 

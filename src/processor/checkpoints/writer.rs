@@ -70,7 +70,7 @@ impl CheckpointWriter {
         let (commands, receiver) = mpsc::unbounded_channel();
         let shared = Arc::new(CheckpointState::new(adoption.record().sequence_number, policy.max_events, start));
         let requester = CheckpointRequester { shared: Arc::clone(&shared), commands };
-        // Failed writes are repeated no more often than successful ones, so that a storage that throttles does not
+        // Failed writes are repeated no more often than successful ones, so that a blob service that throttles does not
         // receive more requests, unless the policy writes rarely.
         let first_wait = policy.interval.unwrap_or_default().clamp(SHORTEST_FIRST_RETRY, LONGEST_FIRST_RETRY);
         let backoff = CountingBackoff::new(first_wait, first_wait.max(store.lease_durations().own / 2));

@@ -26,7 +26,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 const SHORTEST_STEP: Duration = Duration::from_millis(10);
 
 /// Returns a handler that processes the events of a partition one by one, with an [`EventHandler`]. By default one
-/// after the other, with five attempts at each; the setters of [`EachEvent`] change that.
+/// after another, with five attempts at each; the setters of [`EachEvent`] change that.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -99,7 +99,7 @@ impl<E, H> EachEvent<E, H> {
         self
     }
 
-    /// Sets which events are processed one after the other. Default [`EventOrder::Partition`].
+    /// Sets which events are processed one after another. Default [`EventOrder::Partition`].
     pub fn with_order(mut self, order: EventOrder<E>) -> Self {
         self.work.order = order;
         self
@@ -115,8 +115,8 @@ impl<E, H> EachEvent<E, H> {
     /// [`DeadLetterSink::store`](crate::processor::DeadLetterSink::store). A call that takes longer is dropped,
     /// which counts as a failure. Default: no limit.
     ///
-    /// The [handler timeout](crate::processor::ProcessorConfig::handler_timeout) limits an attempt only in the [order of
-    /// the partition](EventOrder::Partition).
+    /// The [handler timeout](crate::processor::ProcessorConfig::handler_timeout) limits an attempt only in the [order
+    /// of the partition](EventOrder::Partition).
     pub fn with_event_timeout(mut self, timeout: Duration) -> Self {
         self.work.event_timeout = Some(timeout);
         self

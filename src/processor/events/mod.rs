@@ -5,12 +5,12 @@
 //!
 //! - Every event is delivered at least once. One start of a partition delivers it once, and once more for each retry.
 //! - The checkpoint never passes an event that is neither processed nor stored as a dead letter.
-//! - Events that [`EventOrder`] puts in an order are processed in that order, one after the other, also if one of them
-//!   is tried again. Between two starts of a partition, later events may come again after earlier ones.
+//! - Events that [`EventOrder`] puts in an order are processed in that order, one after another, also if one of them
+//!   is tried again. Between two starts of a partition, later events may be redelivered after earlier ones.
 //! - A retry or a dead letter restarts nothing. Events of other keys go on.
 //! - Once the partition is to stop, an event begins only if a later one has begun, because the checkpoint waits for it.
-//!   These have the drain timeout to finish, and those that still run then half of it more; after a loss or a failure of
-//!   the partition, only that half. The next owner gets the others.
+//!   These have the drain timeout to finish, and those that still run then half of it more; after a loss or a failure
+//!   of the partition, only that half. The next owner gets the others.
 
 mod concurrent;
 mod context;
@@ -66,9 +66,9 @@ pub trait EventHandler<E>: Send + Sync + 'static {
     /// that is [permanent](super::EventError::permanent) is not.
     fn handle(&self, event: Arc<E>, context: EventContext) -> impl Future<Output = Result<(), HandlerError>> + Send;
 
-    /// See [`Handler::start_position`](super::Handler::start_position). An application that stores its position together
-    /// with its results must process events in the [order of the partition](EventOrder::Partition): otherwise they are
-    /// not finished in the order of their positions.
+    /// See [`Handler::start_position`](super::Handler::start_position). An application that stores its position
+    /// together with its results must process events in the [order of the partition](EventOrder::Partition): otherwise
+    /// they are not finished in the order of their positions.
     ///
     /// # Errors
     ///
@@ -152,7 +152,7 @@ where
     }
 }
 
-/// Which events of a partition are processed one after the other, in the order in which they were sent.
+/// Which events of a partition are processed one after another, in the order in which they were sent.
 #[derive(Default)]
 #[non_exhaustive]
 pub enum EventOrder<E> {

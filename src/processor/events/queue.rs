@@ -11,7 +11,7 @@ use crate::processor::monitoring::EventCounts;
 /// An event on its way through the queue.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Queued<T> {
-    /// Events with the same key are processed one after the other. `None`: the event waits for no other one.
+    /// Events with the same key are processed one after another. `None`: the event waits for no other one.
     pub(super) key: Option<u64>,
     pub(super) item: T,
     /// The number of its current attempt among all attempts of the queue.
@@ -139,9 +139,9 @@ impl<T> EventQueue<T> {
         self.is_draining
     }
 
-    /// Accepts no more events, and keeps only some of those that do not run; none if an event has failed for good. Those
-    /// of them that wait for their next attempt need not wait longer. Returns the others. If an event is not kept, no
-    /// later one of its key may be.
+    /// Accepts no more events, and keeps only some of those that do not run; none if an event has failed for good.
+    /// Those of them that wait for their next attempt need not wait longer. Returns the others. If an event is not
+    /// kept, no later one of its key may be.
     pub(super) fn drain_all_but(&mut self, is_kept: impl Fn(&T) -> bool) -> Vec<T> {
         let has_failed = self.places == 0;
         let is_kept = |item: &T| !has_failed && is_kept(item);

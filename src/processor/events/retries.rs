@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::backoff::Backoff;
 use crate::processor::policies::DeadLetterPolicy;
@@ -13,7 +13,7 @@ use crate::util::setters;
 ///
 /// Between two attempts the event waits, and with it all later events of its [order](super::EventOrder). The wait
 /// doubles with each failure.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RetryPolicy {

@@ -109,7 +109,7 @@ impl Record {
     }
 }
 
-/// All starts of a partition, one after the other. The last one processes all that is left.
+/// All starts of a partition, one after another. The last one processes all that is left.
 #[derive(Debug)]
 struct History {
     places: usize,

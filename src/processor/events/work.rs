@@ -38,7 +38,7 @@ impl<E, H> Clone for EventWork<E, H> {
 }
 
 impl<E, H> EventWork<E, H> {
-    /// Returns whether events are processed one after the other, as they come.
+    /// Returns whether events are processed one after another, as they come.
     pub(super) fn is_in_order(&self) -> bool {
         matches!(self.order, EventOrder::Partition)
     }

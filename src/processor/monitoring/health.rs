@@ -175,7 +175,7 @@ pub(crate) struct HealthInputs<'a> {
     pub(crate) cycles_failing: Option<Duration>,
     /// How long the heartbeat could not be written, if that is too long.
     pub(crate) heartbeat_failing: Option<(Duration, Arc<Error>)>,
-    /// How long it could not look for live owners in the other name case, if that is too long.
+    /// How long it could not look for live owners in the other blob-name case, if that is too long.
     pub(crate) case_check_failing: Option<(Duration, Arc<Error>)>,
     /// The partitions that the storage has not let this instance claim.
     pub(crate) unclaimable: BTreeMap<PartitionId, Arc<Error>>,

@@ -20,7 +20,7 @@ pub use status::{EventCounts, PartitionState, PartitionStatus};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ErrorSummary {
-    /// What went wrong, in terms of what to do.
+    /// The category of the error.
     pub kind: ErrorKind,
     /// The message of the error and of its sources. It contains no secrets, unless an error of the handler does.
     pub message: String,

@@ -106,12 +106,11 @@ pub struct PartitionStatus {
     pub last_enqueued: Option<i64>,
     /// How many events wait to be processed.
     pub lag: Lag,
-    /// By how much the handler lags behind the event hub, as of the last lag check: 0 if no event waits. Otherwise the
-    /// shortest of these times, because the first waiting event is not older: since the first event of the handler's
-    /// batch was enqueued, since the last processed event was enqueued, and since the last lag check all of whose
-    /// events are processed. Before all of them, the time since this instance won the partition, or since it started
-    /// elsewhere because the checkpoint was invalid. While lag checks fail, it grows. `None` without lag checks, and
-    /// before the first one.
+    /// The age of the oldest unprocessed event, as of the last lag check; 0 if none waits. It is an upper bound: the
+    /// shortest time since the first event of the handler's batch was enqueued, since the last processed event was
+    /// enqueued, or since the last lag check whose events are all processed. If none of these is known, it is the time
+    /// since this instance won the partition, or since the partition started elsewhere because the checkpoint was
+    /// invalid. It grows while lag checks fail. `None` without lag checks, and before the first one.
     #[serde(rename = "seconds_behind", serialize_with = "crate::util::serialize_optional_seconds")]
     pub behind: Option<Duration>,
     /// How many events are tracked and not finished.

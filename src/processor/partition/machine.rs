@@ -277,7 +277,10 @@ mod tests {
         let mut outcomes = match of {
             NextStep::End(_) => return Vec::new(),
             NextStep::Stop(_) => return vec![StepOutcome::Done],
-            NextStep::Adopt => [StepOutcome::Done, StepOutcome::Paused(pause())].into_iter().chain(failed).collect(),
+            NextStep::Adopt => {
+                let others = [StepOutcome::Done, StepOutcome::Paused(pause()), handler_failed];
+                others.into_iter().chain(failed).collect()
+            }
             NextStep::Open => [StepOutcome::Done].into_iter().chain(failed).collect(),
             NextStep::Start => vec![StepOutcome::Done, handler_failed],
             NextStep::Run => failed.into_iter().chain([handler_failed, StepOutcome::Reopen]).collect(),
@@ -372,6 +375,21 @@ mod tests {
         assert!(matches!(released[5], NextStep::End(TaskEnd::Release { cooldown: COOLDOWN })), "{released:?}");
         let parked = after(OnFailure::Park, failure().chain([StepOutcome::Done]));
         assert!(matches!(parked[5..], [NextStep::Park(_), NextStep::Adopt]), "{parked:?}");
+    }
+
+    /// Whatever the policy is: the next start moves the event to the dead letters.
+    #[test]
+    fn an_event_for_the_dead_letters_restarts_at_once() {
+        for policy in [OnFailure::Restart, OnFailure::Release { cooldown: COOLDOWN }, OnFailure::Park] {
+            let (mut machine, _) = Machine::new(policy, INTERVAL);
+            for outcome in running() {
+                machine.step(outcome);
+            }
+            machine.backoff.limit_restart(Some(Duration::ZERO));
+            machine.step(StepOutcome::HandlerFailed(error(ErrorKind::Handler)));
+            let next = machine.step(StepOutcome::Done);
+            assert!(matches!(next, NextStep::Wait(Duration::ZERO)), "{next:?}");
+        }
     }
 
     mod waits {

@@ -1,5 +1,5 @@
-//! Partitions that stay with this instance and are not delivered: paused by an operator, or parked after a failure. Both
-//! are recorded in the checkpoint, so that a restart or a move to another instance does not end them.
+//! Partitions that stay with this instance and are not delivered: paused by an operator, or parked after a failure.
+//! Both are recorded in the checkpoint, so that a restart or a move to another instance does not end them.
 
 use tokio::time::sleep;
 
@@ -52,7 +52,7 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
     }
 
     /// Records that the partition is paused because the handler failed, and waits. If the storage fails, the partition
-    /// stays parked all the same, as long as this instance owns it. A stop that was requested meanwhile waits for one
+    /// still stays parked, as long as this instance owns it. A stop that was requested meanwhile waits for one
     /// attempt, because otherwise the next owner fails at the same event.
     pub(super) async fn park(&self, error: &Error) -> StepOutcome {
         let Self { shared, control } = self;

@@ -22,7 +22,7 @@ use crate::telemetry::{self, Telemetry};
 const RECORDED_AT_ONCE: usize = 8;
 
 /// The properties of the event hub are read again after this many load-balancing intervals, which is 5 min by default:
-/// event hubs seldom change, and all instances of a namespace share its quota of such requests.
+/// event hubs rarely change, and all instances of a namespace share its quota of such requests.
 const INTERVALS_BETWEEN_READS: u32 = 30;
 
 /// Checks before the start what can be checked: the event hub, its partitions and the access to them. Then records the

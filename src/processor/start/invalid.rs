@@ -9,7 +9,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 
 use crate::error::{Error, Result};
@@ -115,7 +115,7 @@ type Choose = dyn Fn(&InvalidCheckpoint) -> StartPosition + Send + Sync;
 /// No choice is right for every application. The processor logs and counts every invalid checkpoint.
 #[doc(alias = "auto.offset.reset")]
 #[doc(alias = "offset_reset")]
-#[derive(Clone, Default, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnInvalidCheckpoint {
@@ -151,6 +151,19 @@ impl OnInvalidCheckpoint {
         Self::Custom(Arc::new(choose))
     }
 }
+
+/// Two choices of the application are equal if one is a clone of the other.
+impl PartialEq for OnInvalidCheckpoint {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Custom(choose), Self::Custom(other)) => Arc::ptr_eq(choose, other),
+            (Self::Custom(_), _) | (_, Self::Custom(_)) => false,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(other),
+        }
+    }
+}
+
+impl Eq for OnInvalidCheckpoint {}
 
 impl fmt::Debug for OnInvalidCheckpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,8 +2,8 @@
 //! version of the last one. So in the steady state a checkpoint is one request.
 //!
 //! An adoption rewrites the blob. That changes the ETag under which the previous owner would write, and so fences that
-//! owner. The order of the requests follows from one rule: an ETag of the checkpoint that was obtained by reading may be
-//! used for a write only if a later read shows that this instance owns the partition.
+//! owner. The order of the requests follows from one rule: an ETag of the checkpoint that was obtained by reading may
+//! be used for a write only if a later read shows that this instance owns the partition.
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;

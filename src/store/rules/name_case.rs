@@ -90,8 +90,8 @@ const LEASES_BETWEEN_LOOKS: u32 = 10;
 /// connected at the same time.
 const SECOND_LOOK_AFTER: u32 = 4;
 
-/// Returns the wait before the other name case is listed again, after a listing without a conflict. The second listing
-/// comes early: the first one may have missed an owner that started at the same time.
+/// Returns the wait before the other blob-name case is listed again, after a listing without a conflict. The second
+/// listing comes early: the first one may have missed an owner that started at the same time.
 pub fn time_to_next_look(is_second: bool, lease_duration: Duration) -> Duration {
     if is_second { lease_duration / SECOND_LOOK_AFTER } else { lease_duration * LEASES_BETWEEN_LOOKS }
 }

@@ -84,9 +84,9 @@ pub enum OwnershipStep<V> {
     Read {
         attempted: WriteCondition<V>,
     },
-    /// After a claim over a record without an epoch that was too young to begin one: the record was `written` without an
-    /// epoch, in this version, and is claimed over once it is old enough. To wait before the first write would not help,
-    /// because an owner of another SDK may renew its record more often than that.
+    /// After a claim over a record without an epoch that was too young to begin one: the record was `written` without
+    /// an epoch, in this version, and is claimed over once it is old enough. To wait before the first write would not
+    /// help, because an owner of another SDK may renew its record more often than that.
     ReadOnceOld {
         written: V,
     },

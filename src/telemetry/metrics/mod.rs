@@ -47,9 +47,9 @@
 //! maximum of a partition over the instances before you sum: while a partition moves, two instances may have a value. A
 //! value that is unknown, for example a lag without lag checks, is not set.
 //!
-//! The gauges of a partition that no instance owns are set by the instance whose owner id is the least among the owners
-//! of this crate. It reads them at every lag check, as long as a partition stays without an owner from one check to the
-//! next. A group without any instance has no metrics: see `ehcp serve`.
+//! The gauges of a partition that no instance owns are reported by one instance: the owner of this crate with the
+//! lowest owner id. It reads them at every lag check, as long as a partition stays without an owner from one check to
+//! the next. A group without any instance has no metrics: see `ehcp serve`.
 //!
 //! Instances of one group in one process share their series, so a gauge shows the value that was written last.
 //!

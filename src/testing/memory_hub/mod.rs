@@ -77,8 +77,8 @@ impl MemoryHub {
         }
     }
 
-    /// Returns the time at which an event would be enqueued now. It follows tokio's clock, so a paused runtime stops it.
-    /// It starts at the local time, or on 2026-01-01 under paused time, like the clock of a
+    /// Returns the time at which an event would be enqueued now. It follows tokio's clock, so a paused runtime stops
+    /// it. It starts at the local time, or on 2026-01-01 under paused time, like the clock of a
     /// [`MemoryContainer`](crate::blob::memory::MemoryContainer).
     #[must_use]
     pub fn now(&self) -> OffsetDateTime {
@@ -101,8 +101,8 @@ impl MemoryHub {
     }
 
     /// Appends an event that no reader can decode, and returns its sequence number, or `None` if there is no such
-    /// partition. A link ends at it with [`ErrorKind::Undecodable`], after the events before it, and without its number,
-    /// as with the official client.
+    /// partition. A link ends at it with [`ErrorKind::Undecodable`], after the events before it, and without its
+    /// number, as with the official client.
     #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn publish_undecodable(&self, partition: u32) -> Option<i64> {
         let partition = self.partition(&partition.into())?;
@@ -113,8 +113,9 @@ impl MemoryHub {
         Some(number)
     }
 
-    /// Removes the event with this sequence number, as the compaction of an event hub does: it is not delivered any more,
-    /// but if it is the last one, the partition still reports its number as the end. Returns whether it existed.
+    /// Removes the event with this sequence number, as the compaction of an event hub does: it is not delivered
+    /// anymore, but if it is the last one, the partition still reports its number as the end. Returns whether it
+    /// existed.
     #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn remove_event(&self, partition: u32, sequence_number: i64) -> bool {
         let partition = self.partition(&partition.into());

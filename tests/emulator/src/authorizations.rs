@@ -52,7 +52,7 @@ impl Authorizations {
         permits(&self.by_path.borrow(), &path(address), self.clock.now())
     }
 
-    /// Waits until a link to this address is not authorized any more.
+    /// Waits until a link to this address is not authorized anymore.
     pub(super) async fn lost(&self, address: &str) {
         let node = path(address);
         let mut changed = self.by_path.subscribe();
@@ -83,8 +83,8 @@ impl Authorizations {
 }
 
 /// Clients attach to `$management` without the name of an event hub. If they have put a token for a path that ends with
-/// it, as the Rust and JavaScript clients do, that token decides. The Java client puts none: its requests have the token
-/// (`ManagementChannel.java` of `azure-messaging-eventhubs` 5.21).
+/// it, as the Rust and JavaScript clients do, that token decides. The Java client puts none: its requests have the
+/// token (`ManagementChannel.java` of `azure-messaging-eventhubs` 5.21).
 fn permits(by_path: &BTreeMap<Vec<String>, Authorization>, node: &[String], now: OffsetDateTime) -> bool {
     let is_management = |path: &[String]| path.last().is_some_and(|last| last == MANAGEMENT);
     let mut valid = by_path.iter().filter(|(_, authorization)| now < authorization.expires_at).map(|(path, _)| path);

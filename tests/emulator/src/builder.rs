@@ -140,11 +140,11 @@ impl EventHubEmulatorBuilder {
         self
     }
 
-    /// Sets the number of requests for properties that the namespace answers per second. Default 50, the service's limit
-    /// for `GetRuntimeInformation` (learn.microsoft.com, event-hubs-quotas). At least 1; `u32::MAX` is no limit.
+    /// Sets the number of requests for properties that the namespace answers per second. Default 50, the service's
+    /// limit for `GetRuntimeInformation` (learn.microsoft.com, event-hubs-quotas). At least 1; `u32::MAX` is no limit.
     ///
-    /// Above the quota, requests get the status 503 and the condition `com.microsoft:server-busy`. Tokio's clock measures
-    /// the second.
+    /// Above the quota, requests get the status 503 and the condition `com.microsoft:server-busy`. Tokio's clock
+    /// measures the second.
     pub fn with_management_quota(mut self, requests_per_second: u32) -> Self {
         self.limits.management_quota = requests_per_second;
         self
@@ -175,8 +175,8 @@ impl EventHubEmulatorBuilder {
     ///
     /// # Errors
     ///
-    /// If a setting is invalid, or if the address cannot be used, for example because it is in use. The message names the
-    /// setting or the address. Correct it.
+    /// If a setting is invalid, or if the address cannot be used, for example because it is in use. The message names
+    /// the setting or the address. Correct it.
     pub async fn start(self, address: &str) -> Result<EventHubEmulator, StartError> {
         self.check()?;
         let cannot_listen = |error| {
@@ -231,8 +231,8 @@ impl EventHubEmulatorBuilder {
     }
 }
 
-/// Limits the size of TCP segments to what the Python client 5.15.1 can handle: it reads the size of its socket and sets it
-/// again, and Linux reads up to 32768 over the loopback interface, but accepts only 32767.
+/// Limits the size of TCP segments to what the Python client 5.15.1 can handle: it reads the size of its socket and
+/// sets it again, and Linux reads up to 32768 over the loopback interface, but accepts only 32767.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn limit_segments(listener: &TcpListener) -> std::io::Result<()> {
     const MAX_SEGMENT: u32 = 32_000;

@@ -50,8 +50,8 @@ impl Connection {
         .boxed()
     }
 
-    /// Reserves `$cbs` for a link of this name, if the link is to that service. A connection has one pair of such links;
-    /// the service refuses another one with this text (Azure/azure-event-hubs-node#174).
+    /// Reserves `$cbs` for a link of this name, if the link is to that service. A connection has one pair of such
+    /// links; the service refuses another one with this text (Azure/azure-event-hubs-node#174).
     pub(super) fn open_cbs(&self, service: Service, role: &Role, name: &str) -> Result<Option<CbsLink>, Error> {
         if service != Service::Cbs {
             return Ok(None);

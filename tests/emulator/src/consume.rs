@@ -41,7 +41,7 @@ pub(super) async fn serve(
         ?reason,
         "event hub emulator: receiver ended"
     );
-    // The close may hang if the client detaches the link at the same time. No event is sent any more.
+    // The close may hang if the client detaches the link at the same time. No event is sent anymore.
     drop(serving);
     // The link ends, whatever the result.
     let _ = match reason {
@@ -97,7 +97,7 @@ enum Advanced {
     Idle,
 }
 
-/// Sends the event with this sequence number, or the next one if that event does not exist any more, or waits until
+/// Sends the event with this sequence number, or the next one if that event does not exist anymore, or waits until
 /// there is one.
 async fn advance(
     link: &mut Sender,
@@ -149,8 +149,8 @@ mod tests {
     use crate::settings::HubSettings;
 
     const TIMEOUT: Duration = Duration::from_secs(10);
-    /// Long enough for an unexpected event to arrive. Nothing here waits for the system, so paused time passes only when
-    /// nothing else happens.
+    /// Long enough for an unexpected event to arrive. Nothing here waits for the system, so paused time passes only
+    /// when nothing else happens.
     const QUIET_TIME: Duration = Duration::from_millis(200);
 
     async fn serve_one_receiver(stream: DuplexStream, partition: Arc<Partition>) {

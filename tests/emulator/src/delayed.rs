@@ -1,4 +1,5 @@
-//! The path between a socket and the AMQP engine. It delays what the hub sends, and changes and drops frames: see [`Filter`].
+//! The path between a socket and the AMQP engine. It delays what the hub sends, and changes and drops frames: see
+//! [`Filter`].
 
 use std::future::pending;
 use std::sync::Mutex;

@@ -1,8 +1,8 @@
 //! An event as its publisher encoded it.
 //!
 //! The service adds annotations to an event and changes nothing else. The live tests of the JavaScript client get back
-//! a footer with strings as keys, and a data section that holds null; lists and maps as application properties arrive at
-//! consumers that cannot decode them (Azure/azure-sdk-for-js#31067). So events are not decoded here.
+//! a footer with strings as keys, and a data section that holds null; lists and maps as application properties arrive
+//! at consumers that cannot decode them (Azure/azure-sdk-for-js#31067). So events are not decoded here.
 
 use time::OffsetDateTime;
 
@@ -30,7 +30,7 @@ pub(super) struct Annotations<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Event<'a> {
     delivery_annotations: &'a [u8],
-    /// The keys and values of the message annotations, one after the other.
+    /// The keys and values of the message annotations, one after another.
     annotations: &'a [u8],
     /// All sections after the annotations.
     rest: &'a [u8],
@@ -99,7 +99,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Returns the keys and values of a map, one after the other: nothing if the value is null, `None` if it is no map.
+/// Returns the keys and values of a map, one after another: nothing if the value is null, `None` if it is no map.
 fn entries(map: &[u8]) -> Option<&[u8]> {
     const NULL: &[u8] = &[0x40];
     if map == NULL {

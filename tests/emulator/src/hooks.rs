@@ -98,8 +98,8 @@ impl EventHubEmulator {
     /// Detaches all links over which events are published to the event hub, with [`DEFAULT_DETACH_CONDITION`]. Returns
     /// their number.
     ///
-    /// They may attach again at once. The official Rust client 0.16 does so at its next send. If it sends while the detach
-    /// is in transit, it may wait forever for the response, so set a timeout.
+    /// They may attach again at once. The official Rust client 0.16 does so at its next send. If it sends while the
+    /// detach is in transit, it may wait forever for the response, so set a timeout.
     #[expect(clippy::must_use_candidate, reason = "it is called for its effect")]
     pub fn detach_senders(&self) -> usize {
         self.detach_senders_with(DEFAULT_DETACH_CONDITION)
@@ -148,8 +148,8 @@ impl EventHubEmulator {
         self.namespace().tokens.issue(expires_at)
     }
 
-    /// Replaces the accepted shared access key. Tokens that were signed with the former key are rejected from now on, in
-    /// put-tokens and in requests for properties.
+    /// Replaces the accepted shared access key. Tokens that were signed with the former key are rejected from now on,
+    /// in put-tokens and in requests for properties.
     ///
     /// Links that are open stay open until their token expires, as in the service: see
     /// [`expire_authorizations`](Self::expire_authorizations). [`connection_string`](Self::connection_string) returns
@@ -170,7 +170,7 @@ impl EventHubEmulator {
     /// replicated: the secondary has the same event hubs, empty, and accepts the same tokens.
     ///
     /// New connections reach the secondary. The open ones stay with the former primary, without an error, as in the
-    /// service (Azure/azure-event-hubs-dotnet#385). Nobody publishes there any more, unless over an open connection.
+    /// service (Azure/azure-event-hubs-dotnet#385). Nobody publishes there anymore, unless over an open connection.
     /// From now on all methods of the handles act on the secondary, except [`cut_connections`](Self::cut_connections)
     /// and [`advance_clock`](Self::advance_clock), which act on both.
     pub fn move_namespace(&self) {
@@ -181,8 +181,8 @@ impl EventHubEmulator {
     /// events of the partition: they are gone, and the next events get their sequence numbers. The offsets of the next
     /// events name the next epoch.
     ///
-    /// The receivers of the partition are detached with [`DEFAULT_DETACH_CONDITION`], because the former region is gone.
-    /// Does nothing if there is no such partition. What else the service does to clients is not known.
+    /// The receivers of the partition are detached with [`DEFAULT_DETACH_CONDITION`], because the former region is
+    /// gone. Does nothing if there is no such partition. What else the service does to clients is not known.
     pub fn promote(&self, partition_id: &str, lost: usize) {
         if let Some(partition) = self.partition(partition_id) {
             partition.promote(lost);

@@ -55,7 +55,7 @@ impl Hub {
         &self.senders
     }
 
-    /// Detaches all links as of an event hub that does not exist any more.
+    /// Detaches all links as of an event hub that does not exist anymore.
     pub(super) fn delete(&self) {
         let reason = not_found(&self.name);
         self.senders.detach(&reason);

@@ -39,24 +39,25 @@
 //!
 //! # Supported
 //!
-//! - `$cbs` put-token of shared access signatures (key name, signature, resource, expiry) and of
-//!   [bearer tokens](EventHubEmulator::entra_token). The response is 401 if the token is invalid, and 404 for an event hub
-//!   that does not exist (microsoft/MCW-Cosmos-DB-Real-Time-Advanced-Analytics#25). A connection has one pair of links to
+//! - `$cbs` put-token of shared access signatures (key name, signature, resource, expiry) and of [bearer
+//!   tokens](EventHubEmulator::entra_token). The response is 401 if the token is invalid, and 404 for an event hub that
+//!   does not exist (microsoft/MCW-Cosmos-DB-Real-Time-Advanced-Analytics#25). A connection has one pair of links to
 //!   `$cbs`; another one is rejected with `amqp:not-allowed` (Azure/azure-event-hubs-node#174).
 //! - A token authorizes the path that it was put for and the paths below, until it expires by the
-//!   [clock](EventHubEmulator::advance_clock) of the emulator. Then the links of the path are detached, and attaches are
-//!   rejected, with `amqp:unauthorized-access` (Azure/azure-sdk-for-python#5314, Azure/azure-event-hubs-node#174), until
-//!   another token is put. `$management` is open without one, because the Java client puts none for it.
+//!   [clock](EventHubEmulator::advance_clock) of the emulator. Then the links of the path are detached, and attaches
+//!   are rejected, with `amqp:unauthorized-access` (Azure/azure-sdk-for-python#5314, Azure/azure-event-hubs-node#174),
+//!   until another token is put. `$management` is open without one, because the Java client puts none for it.
 //! - `$management` READ of a hub and of a partition, whose `security_token` is
 //!   [checked](EventHubEmulatorBuilder::with_management_token_check); 404 for an unknown hub, 400 for an unknown
-//!   partition, 503 above the [quota](EventHubEmulatorBuilder::with_management_quota). Errors have an `error-condition`.
+//!   partition, 503 above the [quota](EventHubEmulatorBuilder::with_management_quota). Errors have an
+//!   `error-condition`.
 //! - Publishing single events and batches: to a partition, by partition key, or to the partitions in turn. Events are
 //!   stored as they were published, whatever their sections contain; the annotations of the hub are added, and the
 //!   header is not kept. A message above 1 MiB is rejected, and its link stays.
 //! - Receiving from an offset, a sequence number, an enqueued time, the earliest or the latest event, inclusive or
-//!   exclusive. The receiver's credit is honored, and events are not copied in advance. Events are sent settled, with an
-//!   empty delivery tag (Azure/azure-event-hubs-node#113, vcabbage/amqp#43). A selector that cannot be parsed is rejected
-//!   with `amqp:invalid-field`. An offset or sequence number after the partition's last one is rejected with
+//!   exclusive. The receiver's credit is honored, and events are not copied in advance. Events are sent settled, with
+//!   an empty delivery tag (Azure/azure-event-hubs-node#113, vcabbage/amqp#43). A selector that cannot be parsed is
+//!   rejected with `amqp:invalid-field`. An offset or sequence number after the partition's last one is rejected with
 //!   `com.microsoft:argument-error`, and a partition that does not exist with `com.microsoft:argument-out-of-range`, as
 //!   by the service.
 //! - A link that is rejected is so before it looks accepted: the response to its attach has neither source nor target,
@@ -83,14 +84,14 @@
 //!   cannot decode](EventHubEmulator::append_raw), detached [receivers](EventHubEmulator::detach_receivers) and
 //!   [senders](EventHubEmulator::detach_senders), [expired tokens](EventHubEmulator::expire_authorizations), [another
 //!   key](EventHubEmulator::replace_key), [cut connections](EventHubEmulator::cut_connections), an event hub that [is
-//!   created again](EventHubEmulator::recreate), and a namespace that [fails over](EventHubEmulator::move_namespace).
+//!   recreated](EventHubEmulator::recreate), and a namespace that [fails over](EventHubEmulator::move_namespace).
 //!
 //! # Not supported
 //!
 //! TLS and WebSockets, the signature and the contents of Entra ID tokens, claims (send, listen), throttling of events,
 //! retention by age or size and compaction by itself, adding or removing event hubs and groups at run time, replication
-//! of events between regions, capture, the schema registry, the service's hash of partition keys (equal keys do go to one
-//! partition, until partitions are added), idempotent producers, transactions, and the runtime metrics on received
+//! of events between regions, capture, the schema registry, the service's hash of partition keys (equal keys do go to
+//! one partition, until partitions are added), idempotent producers, transactions, and the runtime metrics on received
 //! events. A receiver without credit counts as idle only while an event waits for it.
 //!
 //! # Shutdown
@@ -261,9 +262,9 @@ impl EventHubEmulator {
 
     /// Returns a connection string with the port and `UseDevelopmentEmulator=true`.
     ///
-    /// With it, the JavaScript client and `EventHubSource` of the crate `eventhubs-checkpoint` need no endpoint. A client
-    /// that ignores the port needs [`connection_string`](Self::connection_string) and [`endpoint`](Self::endpoint)
-    /// instead.
+    /// With it, the JavaScript client and `EventHubSource` of the crate `eventhubs-checkpoint` need no endpoint. A
+    /// client that ignores the port needs [`connection_string`](Self::connection_string) and
+    /// [`endpoint`](Self::endpoint) instead.
     #[must_use]
     pub fn connection_string_with_port(&self) -> String {
         let address = format!("sb://localhost:{}/", self.port());

@@ -53,7 +53,7 @@ pub(super) struct Log {
     epoch: Option<i32>,
     /// Without those that have expired or were removed.
     events: VecDeque<Arc<StoredEvent>>,
-    /// The position of the newest event, which may not exist any more.
+    /// The position of the newest event, which may not exist anymore.
     last: Option<Position>,
     /// The position of the newest expired event.
     expired: Option<Position>,
@@ -90,7 +90,7 @@ impl Log {
         self.last
     }
 
-    /// Returns the event with this sequence number, or the next one if that event does not exist any more. If there is
+    /// Returns the event with this sequence number, or the next one if that event does not exist anymore. If there is
     /// none yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         let event = self.events.get(self.place_of(sequence_number));

@@ -9,9 +9,9 @@ use tokio::time::{MissedTickBehavior, interval};
 /// An Azure Event Hubs emulator on this machine, which speaks AMQP without TLS.
 ///
 /// Prints one line with the endpoint and the connection string, as environment variables for a command, and runs until
-/// Ctrl-C or SIGTERM. With the connection string, programs that use the crate eventhubs-checkpoint need no other settings.
-/// Clients that ignore its port need the endpoint as their custom endpoint. The events are kept in memory and are lost at
-/// the end.
+/// Ctrl-C or SIGTERM. With the connection string, programs that use the crate eventhubs-checkpoint need no other
+/// settings. Clients that ignore its port need the endpoint as their custom endpoint. The events are kept in memory and
+/// are lost at the end.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {

@@ -93,7 +93,7 @@ impl Partition {
         self.log().remove(sequence_number)
     }
 
-    /// Returns the event with this sequence number, or the next one if that event does not exist any more. If there is
+    /// Returns the event with this sequence number, or the next one if that event does not exist anymore. If there is
     /// none yet, returns the sequence number to wait for.
     pub(super) fn at_or_after(&self, sequence_number: i64) -> Result<Arc<StoredEvent>, i64> {
         self.log().at_or_after(sequence_number)

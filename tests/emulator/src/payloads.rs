@@ -2,8 +2,8 @@
 //!
 //! The engine decodes every message that it receives, and encodes every message that it sends. It cannot decode each
 //! one that clients send, such as an application property that is a list, and not each one is encoded again to the same
-//! bytes. So to the engine a published event is a message whose body consists of data sections, one around each piece of
-//! the event that arrives in a transfer. An event that a receiver gets is a message with one data section around the
+//! bytes. So to the engine a published event is a message whose body consists of data sections, one around each piece
+//! of the event that arrives in a transfer. An event that a receiver gets is a message with one data section around the
 //! event, whose head is removed from the first transfer.
 //!
 //! Events are also sent with an empty delivery tag, like the service's (Azure/azure-event-hubs-node#113). The engine

@@ -49,7 +49,7 @@ impl CrateProcessor {
     {
         let (shutdown, requested) = oneshot::channel();
         let running = tokio::spawn(processor.run(async {
-            // An error means that no shutdown can be requested any more.
+            // An error means that no shutdown can be requested anymore.
             let _ = requested.await;
         }));
         Self { owner: owner.to_owned(), shutdown, running }

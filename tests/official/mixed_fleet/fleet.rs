@@ -29,8 +29,8 @@ use crate::publisher::{Address, Load, publish};
 use crate::sas::{FUTURE, account_sas, fresh_name};
 use crate::support::azurite;
 
-/// Far longer than any step here takes, even on a busy machine. A client can lose a link without an error, and lag checks
-/// find that after a minute or two.
+/// Far longer than any step here takes, even on a busy machine. A client can lose a link without an error, and lag
+/// checks find that after a minute or two.
 pub const TIMEOUT: Duration = Duration::from_secs(240);
 
 /// The load-balancing interval of all processors, and the lease duration for all of them.
@@ -84,8 +84,8 @@ impl Fleet {
         Self::on(Self::event_hub(partitions), batches).await
     }
 
-    /// Creates a fleet that uses the blob names of this SDK. The instances of this crate are configured with their letter
-    /// case, because they may start before any record shows it.
+    /// Creates a fleet that uses the blob names of this SDK. The instances of this crate are configured with their
+    /// letter case, because they may start before any record shows it.
     pub async fn with_names_of(sdk: Sdk, partitions: u16) -> Self {
         let mut fleet = Self::new(partitions).await;
         fleet.case = sdk.name_case();
@@ -167,8 +167,8 @@ impl Fleet {
         }
     }
 
-    /// Waits until a partition has an owner: an instance of this crate that connects before that chooses lower case, and ends
-    /// if another SDK claims under names as given.
+    /// Waits until a partition has an owner: an instance of this crate that connects before that chooses lower case,
+    /// and ends if another SDK claims under names as given.
     pub async fn has_an_owner(&self) {
         let started = Instant::now();
         while !self.records().await.values().any(|(owner, _)| !owner.is_empty()) {
@@ -363,7 +363,7 @@ impl Fleet {
             let records = self.records().await;
             let Err(why) = self.is_settled(owners, &records, &newest) else { break };
             assert!(started.elapsed() < TIMEOUT, "{why}; the records: {records:?}");
-            assert!(!self.publishing.is_finished(), "no events arrive any more");
+            assert!(!self.publishing.is_finished(), "no events arrive anymore");
             sleep(POLL).await;
         }
     }

@@ -1,8 +1,9 @@
 //! Published versions of other SDKs share a container with this crate: each scenario with each SDK, and one with all.
 //! First only their checkpoint stores, then their complete processors, which read from an event hub.
 //!
-//! The tests install the SDKs in this folder and in `tests/official`. If Node.js, Python, Go, Java, Maven, or OpenSSL is
-//! missing, the tests that need it print one line and do nothing. With `--nocapture`, they print the versions of the SDKs.
+//! The tests install the SDKs in this folder and in `tests/official`. If Node.js, Python, Go, Java, Maven, or OpenSSL
+//! is missing, the tests that need it print one line and do nothing. With `--nocapture`, they print the versions of the
+//! SDKs.
 
 mod adapted_processor;
 #[allow(dead_code, reason = "shared with the tests of ehcp")]

@@ -46,8 +46,8 @@ impl Processed {
         }
     }
 
-    /// Returns how often an event was processed again: as counted, and as it is if each processor reads on exactly after
-    /// the checkpoint that it found.
+    /// Returns how often an event was processed again: as counted, and as it is if each processor reads on exactly
+    /// after the checkpoint that it found.
     pub fn repeated(&self) -> (usize, usize) {
         let all = self.all();
         let counted = all.values().flat_map(|partition| partition.events.values()).map(|owners| owners.len() - 1).sum();

@@ -1,5 +1,5 @@
-//! The published Rust SDK 0.15 with its blob checkpoint store, which uses the names as they are given: what happens when
-//! something goes wrong while it shares a group. `tests/ehcp/moves.rs` moves whole groups.
+//! The published Rust SDK 0.15 with its blob checkpoint store, which uses the names as they are given: what happens
+//! when something goes wrong while it shares a group. `tests/ehcp/moves.rs` moves whole groups.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn verbatim(partitions: u16) -> Fleet {
     fleet
 }
 
-/// The steps of `docs/migration.md` one after the other, under names that all share: the official store gives way to
+/// The steps of `docs/migration.md` one after another, under names that all share: the official store gives way to
 /// that of this crate, which needs the newer SDK, and then the official processor gives way, too.
 pub async fn the_store_is_replaced_then_the_processor() {
     let fleet = verbatim(4).await;

@@ -1,8 +1,8 @@
 //! The other SDKs: whether they can run here, their installation, and the process in which each of them runs.
 //!
 //! To update the JavaScript SDK: change `package.json`, then `npm install --package-lock-only`. The Python SDK: see
-//! `requirements.txt`. The Go SDK: `go get -u ./... && go mod tidy`. The Java SDK: change `pom.xml`. The Rust SDK is the
-//! newest for which there is an official blob checkpoint store.
+//! `requirements.txt`. The Go SDK: `go get -u ./... && go mod tidy`. The Java SDK: change `pom.xml`. The Rust SDK is
+//! the newest for which there is an official blob checkpoint store.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -71,8 +71,8 @@ impl Sdk {
         })
     }
 
-    /// Returns the namespace, event hub and consumer group for a store whose blobs have names of this case. The stores of
-    /// JavaScript and Python get capital letters, to show that they convert them to lower case. In Java, only the
+    /// Returns the namespace, event hub and consumer group for a store whose blobs have names of this case. The stores
+    /// of JavaScript and Python get capital letters, to show that they convert them to lower case. In Java, only the
     /// processor converts them, so its store gets lower case.
     fn names(self, case: NameCase) -> [String; 3] {
         let group = group();

@@ -118,9 +118,9 @@ pub async fn three_sdks_share_and_take_over_from_each_other() {
 }
 
 /// All SDKs share one group, and each of them crashes once. Go and Rust use names as given, so the test gives them the
-/// lower case that the others use. Rust joins before the other SDKs, so that it seldom takes a partition from them: its
-/// receivers have no owner level, and the event hub refuses them while the previous owner still reads. The processors of Go,
-/// Java and JavaScript do not stop reading when they lose an ownership.
+/// lower case that the others use. Rust joins before the other SDKs, so that it rarely takes a partition from them: its
+/// receivers have no owner level, and the event hub refuses them while the previous owner still reads. The processors
+/// of Go, Java and JavaScript do not stop reading when they lose an ownership.
 pub async fn all_sdks_share_and_survive_a_crash_of_each() {
     let mut fleet = Fleet::new(12).await;
     let a = fleet.own("a").await;
@@ -163,5 +163,5 @@ async fn settle(fleet: &Fleet, own: &[&str], others: &[ForeignProcessor]) {
 /// Returns the age of the oldest record of an owner that was just killed, and so has released nothing.
 async fn oldest(fleet: &Fleet, killed: &str) -> Duration {
     let ages = fleet.ages_of(killed).await;
-    ages.into_iter().max().unwrap_or_else(|| panic!("{killed} was killed, but owns nothing any more"))
+    ages.into_iter().max().unwrap_or_else(|| panic!("{killed} was killed, but owns nothing anymore"))
 }

@@ -109,7 +109,7 @@ async fn a_lost_partition_is_forgotten() {
             "checkpoint" => drop(refused(checkpoint(&*a, 0, 6).await)),
             _ => assert!(a.claim_ownership(&[wish("a", 0, own)]).await.unwrap().is_empty()),
         }
-        // No request is made any more.
+        // No request is made anymore.
         faulty.set_plan(FaultPlan::always(Fault::Hang));
         let started = Instant::now();
         let message = refused(checkpoint(&*a, 0, 7).await);

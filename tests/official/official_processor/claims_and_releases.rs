@@ -21,7 +21,7 @@ use super::records::{
     owner_in, put, refused, settled, wish, writes,
 };
 
-/// The hub had 32 partitions, and was created again with 4. One record has a backup in the same folder.
+/// The hub had 32 partitions, and was recreated with 4. One record has a backup in the same folder.
 #[tokio::test]
 async fn records_of_a_larger_hub_leave_nothing_unowned() {
     let all = async {
@@ -121,7 +121,7 @@ async fn a_held_partition_is_listed_with_any_age() {
     assert_eq!(cycle(&*a, "a", [0]).await, [0]);
 }
 
-/// Eight replicas with one application id, which start at once on a storage that takes up to 20 ms per request.
+/// Eight replicas with one application id, which start at once on a blob service that takes up to 20 ms per request.
 #[tokio::test(start_paused = true)]
 async fn replicas_that_verify_do_not_disturb_each_other() {
     let container = MemoryContainer::new();

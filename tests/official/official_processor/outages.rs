@@ -1,4 +1,4 @@
-//! Listings of a storage that is not available: the processor's `run` ends with the first one that fails.
+//! Listings of a blob service that is not available: the processor's `run` ends with the first one that fails.
 
 use std::fmt::Debug;
 use std::future::Future;

@@ -30,8 +30,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("eventhubs", &["backoff", "blob", "clock", "error", "model", "processor", "source", "store", "telemetry", "util"]),
 ];
 
-/// Modules that may use everything, and that no other module uses. `bin` is a crate of its own, and `tests` is input for
-/// unit tests.
+/// Modules that may use everything, and that no other module uses. `bin` is a crate of its own, and `tests` is input
+/// for unit tests.
 const FREE: &[&str] = &["testing", "tests", "internal", "lib", "bin"];
 
 fn sources() -> Vec<(String, PathBuf, String)> {

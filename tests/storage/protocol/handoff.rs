@@ -215,9 +215,9 @@ pub async fn line_2_a_conflicting_renewal_shows_the_request(bench: Bench) {
     }
 }
 
-/// The renewal finds the request, and the record that it reads is fresh; but it lacks the acknowledgement for which the
+/// The renewal finds the request, and the record that it reads is fresh; but it lacks the acknowledgment for which the
 /// requester waits.
-pub async fn line_2_an_acknowledgement_replaces_a_fresh_record(bench: Bench) {
+pub async fn line_2_an_acknowledgment_replaces_a_fresh_record(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     request(&b, 0).await;
@@ -228,7 +228,7 @@ pub async fn line_2_an_acknowledgement_replaces_a_fresh_record(bench: Bench) {
     assert_eq!(draining.handoff_requested_by().unwrap().as_str(), "b");
 }
 
-pub async fn line_2_an_applied_acknowledgement_counts(bench: Bench) {
+pub async fn line_2_an_applied_acknowledgment_counts(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     request(&b, 0).await;
@@ -327,7 +327,7 @@ pub async fn line_3_a_later_incarnation_has_no_request(bench: Bench) {
     assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Canceled);
 }
 
-pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
+pub async fn line_4_a_fresh_record_is_no_acknowledgment(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, bench.owner("b").await);
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;
@@ -339,7 +339,7 @@ pub async fn line_4_a_fresh_record_is_no_acknowledgement(bench: Bench) {
     assert_eq!(poll_late(&b, &mut handoff).await, HandoffStatus::Pending);
 }
 
-pub async fn line_4_without_an_acknowledgement_it_is_stolen(bench: Bench) {
+pub async fn line_4_without_an_acknowledgment_it_is_stolen(bench: Bench) {
     let (a, b) = (cooperative(&bench, "a").await, cooperative(&bench, "b").await);
     let lease = a.win(0).await;
     let mut handoff = request(&b, 0).await;

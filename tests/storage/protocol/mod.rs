@@ -1,5 +1,5 @@
-//! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory, in paused
-//! time, and in Azurite.
+//! The rules for a partition's two blobs, line by line: each test is named after its line, and runs in memory, in
+//! paused time, and in Azurite.
 //!
 //! The modules: identity; age; claim, release (renew, steal); epoch; adopt, fence; checkpoint; init_checkpoint;
 //! handoff; heartbeat, lease_scope; reset, reset_faults; name_case. In addition the requirements of
@@ -188,8 +188,8 @@ macro_rules! tests {
                 claim_2_a_request_to_another_owner_is_lost,
                 claim_3_a_request_with_a_failed_read_is_unknown,
                 line_2_a_conflicting_renewal_shows_the_request,
-                line_2_an_acknowledgement_replaces_a_fresh_record,
-                line_2_an_applied_acknowledgement_counts,
+                line_2_an_acknowledgment_replaces_a_fresh_record,
+                line_2_an_applied_acknowledgment_counts,
                 line_2_the_owner_renews_while_draining,
                 line_2_a_release_keeps_the_request,
                 line_2_a_request_and_a_release_at_once_agree,
@@ -197,8 +197,8 @@ macro_rules! tests {
                 line_3_any_other_release_ends_it,
                 line_3_a_change_of_owner_ends_it,
                 line_3_a_later_incarnation_has_no_request,
-                line_4_a_fresh_record_is_no_acknowledgement,
-                line_4_without_an_acknowledgement_it_is_stolen,
+                line_4_a_fresh_record_is_no_acknowledgment,
+                line_4_without_an_acknowledgment_it_is_stolen,
                 line_4_a_draining_owner_is_waited_for,
                 line_4_a_steal_that_conflicts_is_polled_further,
                 line_4_an_erased_request_is_repeated_a_few_times,

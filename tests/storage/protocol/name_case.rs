@@ -1,4 +1,4 @@
-//! Name case: a group has its records under names in one letter case.
+//! Name case: a group has its records under names in one blob-name case.
 
 use std::sync::Arc;
 
@@ -131,8 +131,8 @@ pub async fn without_capitals_nothing_is_looked_up(bench: Bench) {
     }
 }
 
-/// It connected before, when the other owner was not there. An owner that uses lower case waits for the other one before
-/// it ends.
+/// It connected before, when the other owner was not there. An owner that uses lower case waits for the other one
+/// before it ends.
 pub async fn an_owner_that_came_meanwhile_ends_the_loop(bench: Bench) {
     for by_heartbeat in [false, true] {
         let a = connected(&bench, BlobNameCase::Verbatim, &[]).await.unwrap();

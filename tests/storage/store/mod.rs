@@ -169,8 +169,8 @@ async fn verification_finds_a_wrong_clock_and_cleans_up() {
     }
 }
 
-/// A claim that is lost has sent an epoch. The next one is over a listing of a server whose clock is behind: with an earlier
-/// epoch, this owner would take its own checkpoints for those of another one.
+/// A claim that is lost has sent an epoch. The next one is over a listing of a server whose clock is behind: with an
+/// earlier epoch, this owner would take its own checkpoints for those of another one.
 #[tokio::test(start_paused = true)]
 async fn an_earlier_date_begins_no_earlier_epoch() {
     let faulty = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
@@ -200,7 +200,7 @@ async fn a_start_deletes_what_old_checks_have_left() {
     }
 }
 
-/// Every way in which a storage may lack what ownership needs.
+/// Every way in which a backend may lack what ownership needs.
 #[tokio::test(start_paused = true)]
 async fn verification_rejects_an_unreliable_storage() {
     for (weakness, text) in [

@@ -41,7 +41,7 @@ pub struct ConnectionSettings {
     /// The credential of Entra ID [default: auto].
     #[arg(long, global = true, env = "EHCP_AUTH", value_enum, help_heading = CONNECTION)]
     pub auth: Option<Auth>,
-    /// The letter case of the blob names. `auto` finds the one that is in use [default: auto].
+    /// The case of the blob names. `auto` finds the one that is in use [default: auto].
     #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, help_heading = CONNECTION)]
     pub blob_name_case: Option<CaseArg>,
     /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
@@ -84,7 +84,7 @@ impl ConnectionSettings {
 /// What to connect to, and how to show it.
 #[derive(Debug, Clone, ClapArgs)]
 pub struct Global {
-    /// The profile that has the settings that are given neither here nor in the environment.
+    /// The profile that supplies settings given neither as an option nor in the environment.
     #[arg(long, global = true, env = "EHCP_PROFILE", value_name = "NAME", help_heading = CONNECTION)]
     pub profile: Option<String>,
     #[command(flatten)]
@@ -173,7 +173,7 @@ pub enum Auth {
     ManagedIdentity,
 }
 
-/// The letter case of blob names.
+/// The case of blob names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseArg {

@@ -33,14 +33,13 @@ const STYLES: Styles = Styles::styled()
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default());
 
-/// Shows and steers Event Hubs consumer groups that keep their checkpoints in Azure Blob Storage, with processors of
-/// any SDK.
+/// Inspects and manages Event Hubs consumer groups that checkpoint to Azure Blob Storage, whatever SDK they use.
 ///
 /// No record is written without --execute. Before a command writes, it saves the checkpoints in a file and shows the
 /// command that undoes it.
 ///
 /// Exit status: 0 done; 1 failed; 2 a dry run would change something, or there are findings; 3 refused for safety; 64
-/// wrong command line. `check` alone uses those of Nagios.
+/// wrong command line. `check` uses Nagios exit codes instead.
 #[derive(Debug, Parser)]
 #[command(name = "ehcp", version, styles = STYLES, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Args {
@@ -98,17 +97,17 @@ pub enum Command {
     /// Shows the owner, the checkpoint and the lag of each partition.
     #[command(after_help = "Examples:\n  ehcp describe\n  ehcp describe --members\n  ehcp describe -o wide --no-hub")]
     Describe(DescribeArgs),
-    /// Shows how many events wait.
+    /// Shows consumer lag.
     #[command(after_help = "Examples:\n  ehcp lag\n  ehcp lag -p 3 --sum\n  ehcp lag --max 1000 || alert")]
     Lag(LagArgs),
-    /// Watches a group: a screen on a terminal, otherwise one line of JSON per look.
+    /// Watches a group live: full-screen in a terminal, otherwise one JSON line per refresh.
     ///
     /// Nothing is written to the group. Press ? for the keys of the screen, and for the requests that watching costs.
     #[command(
         after_help = "Examples:\n  ehcp watch\n  ehcp watch --refresh 3s --no-hub\n  ehcp watch --count 3 -o ndjson > looks.ndjson"
     )]
     Watch(WatchArgs),
-    /// Sets checkpoints: processing continues with the event after it.
+    /// Resets checkpoints. Processing resumes after the given position.
     ///
     /// Works for groups with and without live owners. Live owners of the crate eventhubs-checkpoint are displaced with
     /// --live; they start again at the new position. Owners of other SDKs may undo the reset: stop them, or accept that
@@ -116,10 +115,10 @@ pub enum Command {
     #[command(after_help = "Examples:
   ehcp reset --to-datetime 2026-11-23T10:00:00Z --read-group tools
   ehcp reset --by-duration 2h --live --execute
-  ehcp reset -p 3 --shift-by 1 --live --execute     skips one event
+  ehcp reset -p 3 --shift-by 1 --read-group tools --live --execute     skips one event
   ehcp reset --from-file backup.json --execute")]
     Reset(ResetArgs),
-    /// Writes initial checkpoints where there are none, so that KEDA and the lag count from there.
+    /// Creates missing checkpoints, so that lag and KEDA have a starting point.
     #[command(after_help = "Examples:\n  ehcp init --to-latest --execute\n  ehcp init --to-earliest -p 0-3 --execute")]
     Init(InitArgs),
     /// Deletes records that no live owner uses.
@@ -147,15 +146,15 @@ pub enum Command {
     /// Writes the checkpoints of a group to a file.
     #[command(after_help = "Examples:\n  ehcp export --to backup.json\n  ehcp export --format csv > backup.csv")]
     Export(ExportArgs),
-    /// Sets checkpoints to those of a file.
+    /// Restores checkpoints from a file.
     #[command(
         after_help = "Examples:\n  ehcp import --from backup.json\n  ehcp import --from backup.json --overwrite --execute"
     )]
     Import(ImportArgs),
-    /// Copies checkpoints to another group, container or letter case.
+    /// Copies checkpoints to another group, container or blob-name case.
     #[command(after_help = "Examples:\n  ehcp copy --to-group replay --execute\n  ehcp copy --to-case lower --execute")]
     Copy(CopyArgs),
-    /// Sets checkpoints to those of another program: EventProcessorHost, Azure Functions, Dapr, Filebeat, or Kafka.
+    /// Imports the checkpoints of another program: EventProcessorHost, Azure Functions, Dapr, Filebeat, or Kafka.
     ///
     /// Reads the records of the program, and writes nothing to them. Stop the program first: a record whose blob is
     /// leased is refused without --force. A partition that has a checkpoint stays as it is, unless --overwrite is
@@ -197,9 +196,9 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
     Cost(CostArgs),
     /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why.
     ///
-    /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). It counts by other rules than the lag, and
-    /// one checkpoint without a number fails its poll. Exits with 2 if KEDA fails, or counts something other than the
-    /// lag.
+    /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). Its rules differ from those of the lag,
+    /// and one checkpoint without a number makes its poll fail. Exits with 2 if KEDA fails, or counts something other
+    /// than the lag.
     #[command(after_help = "Examples:
   ehcp keda
   ehcp keda --threshold 500 --max-replicas 16")]
@@ -215,7 +214,7 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
   ehcp serve --group billing --group shipping --listen 127.0.0.1:9000
   ehcp serve --all --listen 0.0.0.0:8090     for Prometheus, in a cluster")]
     Serve(ServeArgs),
-    /// Keeps settings under a name. A profile has no secrets.
+    /// Manages named connection profiles, which never contain secrets.
     #[command(
         subcommand,
         after_help = "Examples:\n  ehcp profile add prod -n my-namespace -e orders -a mystorage -c checkpoints\n  ehcp profile use prod"

@@ -36,7 +36,7 @@ pub struct DeleteArgs {
 #[derive(Debug, ClapArgs)]
 #[command(group(ArgGroup::new("released").required(true).multiple(true)))]
 pub struct ReleaseArgs {
-    /// These partitions, as 0,3-5.
+    /// These partitions, for example 0,3-5.
     #[arg(short, long, value_parser = parse_partitions, value_name = "LIST", group = "released")]
     pub partitions: Option<PartitionList>,
     /// The partitions of this owner.

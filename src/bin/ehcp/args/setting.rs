@@ -21,10 +21,10 @@ pub struct TargetArgs {
     /// To the last event.
     #[arg(long)]
     pub to_latest: bool,
-    /// Before the first event that was enqueued after this time, as 2026-11-23T10:00:00Z.
+    /// Before the first event that was enqueued after this time, for example 2026-11-23T10:00:00Z.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to_datetime: Option<OffsetDateTime>,
-    /// The same for a time that is this long ago.
+    /// Like --to-datetime, but relative: 2h means two hours ago.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub by_duration: Option<Duration>,
     /// By this number of events, forward or (negative) backward.
@@ -36,7 +36,7 @@ pub struct TargetArgs {
     /// To the event with this offset. Processing continues with the next one.
     #[arg(long, value_name = "OFFSET", allow_hyphen_values = true)]
     pub to_offset: Option<String>,
-    /// To where they are: adds the number that some SDKs omit.
+    /// Keeps positions; fills in a sequence number or offset that another SDK left out.
     #[arg(long)]
     pub to_current: bool,
     /// To the positions in a file: one that `export` wrote, or a CSV file.
@@ -47,7 +47,7 @@ pub struct TargetArgs {
 /// Which partitions.
 #[derive(Clone, Debug, ClapArgs)]
 pub struct Selection {
-    /// Only these partitions, as 0,3-5.
+    /// Only these partitions, for example 0,3-5.
     #[arg(short, long, value_parser = parse_partitions, value_name = "LIST")]
     pub partitions: Option<PartitionList>,
 }
@@ -167,7 +167,7 @@ pub struct CopyArgs {
     /// Another container of the account.
     #[arg(long, value_name = "NAME", group = "destination")]
     pub to_container: Option<String>,
-    /// The other letter case of the blob names.
+    /// The other case of the blob names.
     #[arg(long, value_enum, value_name = "CASE", group = "destination")]
     pub to_case: Option<ExactCase>,
     /// Replaces checkpoints that exist.
@@ -179,7 +179,7 @@ pub struct CopyArgs {
     pub permission: Permission,
 }
 
-/// The letter case of blob names.
+/// The case of blob names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExactCase {
     /// Lower case.

@@ -11,16 +11,16 @@ use crate::text::parse_interval;
 /// How often to look.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct LookIntervals {
-    /// The time between two readings of the beacon, at least 100ms. Instances of this crate light the beacon of their
-    /// group when partitions or members change. After a change all records are listed.
+    /// How often to read the beacon of the group, at least 100ms. Instances of this crate change the beacon when
+    /// partitions or members change; then all records are listed.
     #[arg(long, value_parser = parse_interval, default_value = "3s", value_name = "DURATION")]
     pub interval: Duration,
-    /// The time between two listings while the beacon shows no change, at least 100ms; checkpoints, and so the lag, are
-    /// only seen then. So is everything in a group without a beacon, whose instances are all of other SDKs. If it is not
-    /// longer than --interval, each interval has a listing, and the beacon is not read.
+    /// How often to list the records while the beacon shows no change, at least 100ms. Only a listing updates
+    /// checkpoints and the lag, and, in a group without a beacon, whose instances all use other SDKs, everything else.
+    /// If this is not longer than --interval, every interval has a listing, and the beacon is not read.
     #[arg(long, value_parser = parse_interval, default_value = "60s", value_name = "DURATION")]
     pub refresh: Duration,
-    /// The time between two readings of the event hub, at least 100ms. It is read together with a listing.
+    /// How often to read the event hub, at least 100ms. It is read together with a listing.
     #[arg(long, value_parser = parse_interval, default_value = "10s", value_name = "DURATION")]
     pub hub_interval: Duration,
 }
@@ -45,7 +45,7 @@ pub struct SecondLook {
 pub struct WatchArgs {
     #[command(flatten)]
     pub looks: LookIntervals,
-    /// Ends after this number of looks.
+    /// Ends after this number of refreshes.
     #[arg(long, value_name = "N")]
     pub count: Option<NonZeroUsize>,
 }

@@ -172,8 +172,8 @@ impl Looks<'_> {
             })
     }
 
-    /// Returns the partitions that meet the condition at every look. Returns none if the second look failed, because they
-    /// may not meet it anymore.
+    /// Returns the partitions that meet the condition at every look. Returns none if the second look failed, because
+    /// they may not meet it anymore.
     fn list_halted(&self, holds: impl Fn(&PartitionDescription, OffsetDateTime) -> bool) -> String {
         list_partitions(self.group, |partition| {
             let before = self.earlier.map(|earlier| (earlier.partition(&partition.id), earlier.taken_at));

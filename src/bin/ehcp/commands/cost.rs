@@ -82,7 +82,7 @@ fn show_cost(global: &Global, cost: &CostArgs, name: &str, size: GroupSize, stea
     let rows = [
         CostRow::of("listings", BillingType::List, steady.listings, prices),
         CostRow::of("renewals", BillingType::Other, steady.renewals, prices),
-        CostRow::of("looks", BillingType::Other, steady.looks, prices),
+        CostRow::of("polls", BillingType::Other, steady.polls, prices),
         CostRow::of("heartbeats", BillingType::Other, steady.heartbeats, prices),
         CostRow::of("checkpoints", BillingType::Other, steady.checkpoints, prices),
         CostRow {

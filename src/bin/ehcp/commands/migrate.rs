@@ -66,7 +66,7 @@ pub async fn run(global: &Global, args: &MigrateArgs) -> Result<Exit> {
 fn check_options(args: &MigrateArgs) -> Result<()> {
     match (args.from == LegacySource::KafkaCsv, &args.file) {
         (true, None) => {
-            Err(Failure::usage("the file is missing: pass --file, with what `kafka-consumer-groups --export` wrote"))
+            Err(Failure::usage("no file given: pass --file with the output of `kafka-consumer-groups --export`"))
         }
         (true, _) if args.source_container.is_some() || args.prefix.is_some() => {
             Err(Failure::usage("--source-container and --prefix are not for --from kafka-csv: pass --file"))

@@ -59,10 +59,10 @@ pub async fn run_copy(global: &Global, args: CopyArgs) -> Result<Exit> {
     let mut export = Export::from(&source);
     if let Some(hub) = connection.connect_hub().await? {
         let known = connection.read_ranges(&hub).await?;
-        for partition in export.partitions.iter().map(|partition| &partition.id).filter(|id| known.of(id).is_none()) {
+        for partition in export.partitions.iter().map(|partition| &partition.id).filter(|id| known.get(id).is_none()) {
             print_note(format_args!("note: partition {partition} is left out: the event hub does not have it"));
         }
-        export.partitions.retain(|partition| known.of(&partition.id).is_some());
+        export.partitions.retain(|partition| known.get(&partition.id).is_some());
     }
     let request = ResetRequest {
         reset: Reset::to(export.into()).with_keep_existing(!args.overwrite),

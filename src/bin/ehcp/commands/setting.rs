@@ -121,8 +121,8 @@ pub fn show_dry_run(plan: &Plan, verb: &str, permitted: Result<()>) -> Exit {
     }
 }
 
-/// Fails if the application keeps its own position of a partition, unless the command line permits to write the
-/// checkpoint all the same.
+/// Fails if the application keeps its own position of a partition, unless the command line allows it to write the
+/// checkpoint nevertheless.
 fn check_own_positions(plan: &Plan, permission: &Permission) -> Result<()> {
     let kept = plan.writes().filter(|change| change.own_position && !permission.own_positions);
     let kept = join_ranges(kept.map(|change| &change.partition));

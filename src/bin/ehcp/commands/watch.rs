@@ -33,7 +33,7 @@ struct WatchLine<'a> {
 
 pub async fn run(global: &Global, watch: &WatchArgs) -> Result<Exit> {
     if global.output == Format::Csv {
-        return Err(Failure::usage("looks have no CSV format: use -o ndjson"));
+        return Err(Failure::usage("`watch` has no CSV format: use -o ndjson"));
     }
     let connection = GroupConnection::resolve(global)?;
     if matches!(global.output, Format::Table | Format::Wide) && io::stdout().is_terminal() {

@@ -30,7 +30,7 @@ pub enum PartitionCondition {
     /// It is behind, and its checkpoint does not advance.
     Stuck,
     Behind,
-    /// Its checkpoint is after the last event: the event hub was created again.
+    /// Its checkpoint is after the last event: the event hub was recreated.
     BeyondEnd,
     /// A state that this tool does not know.
     Other,

@@ -95,7 +95,7 @@ fn event_lines(row: &PartitionRow<'_>, now: OffsetDateTime) -> Vec<String> {
     lines
 }
 
-/// Returns what the records under names in the other letter case say.
+/// Returns what the records under names in the other blob-name case say.
 fn other_name_case_line(state: &ScreenState, partition: &PartitionDescription) -> String {
     let shown = match &state.other_name_case {
         None => "no records".to_owned(),

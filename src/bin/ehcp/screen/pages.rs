@@ -14,18 +14,18 @@ const KEYS: &[(&str, &str)] = &[
     ("s", "sort by partition, lag, rate, or time of the checkpoint"),
     ("/", "filter by partition, owner or state; Esc removes the filter"),
     ("enter", "one partition in detail, with its recent checkpoints; Esc goes back"),
-    ("e", "save the checkpoints of the last look in a file, for `ehcp import`"),
+    ("e", "save the checkpoints of the last refresh in a file, for `ehcp import`"),
     ("r", "show commands that reset the selected partition"),
     ("arrows, PageUp, PageDown, Home, End", "select, or scroll"),
 ];
 
 const COLUMNS: &[(&str, &str)] = &[
-    ("LEASE", "how long the lease was still valid at the last look, as part of its duration"),
+    ("LEASE", "how long the lease was still valid at the last refresh, as part of its duration"),
     ("SEQUENCE, LAST", "the sequence numbers of the checkpoint and of the last event"),
-    ("RATE/s", "how many events per second the checkpoint advances, over 30 s or between two looks"),
-    ("BEHIND", "how long ago the next event was enqueued, to the time between two looks"),
-    ("", "> at least, if it was there before the first look"),
-    ("UPDATED", "how long before the last look the checkpoint was written"),
+    ("RATE/s", "how many events per second the checkpoint advances, over 30 s or between two refreshes"),
+    ("BEHIND", "age of the oldest unprocessed event, accurate to the time between refreshes"),
+    ("", "> at least, if it was there before the first refresh"),
+    ("UPDATED", "how long before the last refresh the checkpoint was written"),
     ("STATE", "BEHIND: certainly for more than a minute; STUCK: and the checkpoint does not advance"),
     ("", "renewal late: less than a third of the lease is left; PARKED: paused after a failure"),
 ];
@@ -35,7 +35,7 @@ pub fn help_lines(state: &ScreenState) -> Vec<String> {
     let mut lines = vec!["Keys".to_owned()];
     lines.extend(table_lines(KEYS));
     lines.push(
-        "  Each key also looks again, if the last look is older than --interval. Nothing is written to the group."
+        "  Each key also refreshes the group if the last refresh is older than --interval. Nothing is written to the group."
             .to_owned(),
     );
     lines.extend([String::new(), "Columns".to_owned()]);
@@ -55,7 +55,7 @@ fn cost_lines(state: &ScreenState) -> Vec<String> {
     let between = refresh.max(interval);
     let lists = state.list_requests.map(|requests| {
         let requests = usize::try_from(requests).unwrap_or(usize::MAX);
-        format!("  storage: {}; each change needs a look, too", cost_line(requests, "list request", between))
+        format!("  storage: {}; each change also needs a listing", cost_line(requests, "list request", between))
     });
     let beacon = (refresh > interval).then(|| format!("  beacon: {}", cost_line(1, "read request", interval)));
     let hub = state.group().filter(|_| state.settings.has_hub).map(|group| {

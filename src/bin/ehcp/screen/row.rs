@@ -21,7 +21,7 @@ const HOUR: usize = 12;
 /// A slot stands for the time until the next one, unless that is longer: then there were no looks.
 const MAX_GAP: time::Duration = time::Duration::minutes(3);
 
-/// A partition as the last look found it. Renewals and checkpoints since then are not seen, so nothing grows older.
+/// A partition as of the last refresh. Renewals and checkpoints since then are not seen, so nothing grows older.
 #[derive(Clone, Debug)]
 pub struct PartitionRow<'a> {
     pub partition: &'a PartitionDescription,

@@ -64,7 +64,7 @@ pub struct DrawnSize {
     pub lines: usize,
 }
 
-/// The records under names in the other letter case.
+/// The records under names in the other blob-name case.
 #[derive(Debug)]
 pub enum OtherNameCase {
     Reading,
@@ -87,7 +87,7 @@ pub struct ScreenState {
     /// How many requests the listing of the latest look took.
     pub list_requests: Option<u64>,
     pub drawn: DrawnSize,
-    /// The time since the last look that succeeded.
+    /// The time since the last refresh that succeeded.
     age: Duration,
     selected: Option<PartitionId>,
     failure: Option<String>,
@@ -150,7 +150,7 @@ impl ScreenState {
         }
     }
 
-    /// Notes how long ago the last look was.
+    /// Notes how long ago the last refresh was.
     pub fn on_time(&mut self, age: Duration) {
         self.age = age;
     }
@@ -180,7 +180,7 @@ impl ScreenState {
         self.message = None;
     }
 
-    /// Returns the last look that succeeded.
+    /// Returns the last refresh that succeeded.
     pub fn group(&self) -> Option<&GroupDescription> {
         self.history.last_look()
     }

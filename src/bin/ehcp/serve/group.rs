@@ -33,13 +33,13 @@ pub struct WatchState {
 #[derive(Clone, Debug)]
 pub struct Watching {
     pub started: Instant,
-    /// When the last look succeeded.
+    /// When the last refresh succeeded.
     pub looked: Option<Instant>,
     /// How many looks succeeded.
     pub looks: u64,
-    /// The requests to the storage until the last look that succeeded.
+    /// The requests to the storage until the last refresh that succeeded.
     pub requests: RequestCounts,
-    /// Why the last look failed.
+    /// Why the last refresh failed.
     pub storage_failure: Option<String>,
     /// Why the event hub was not read, until it is read again.
     pub hub_failure: Option<String>,
@@ -67,7 +67,7 @@ struct ShownGroup<'a> {
 struct ShownWatching<'a> {
     /// How many looks succeeded: they are in this order.
     looks: u64,
-    /// How long ago the last look succeeded.
+    /// How long ago the last refresh succeeded.
     looked_s_ago: Option<f64>,
     storage_requests: u64,
     storage_requests_per_hour: Option<f64>,

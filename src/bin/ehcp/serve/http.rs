@@ -64,7 +64,7 @@ async fn show_group(State(site): State<Site>, Query(query): Query<GroupQuery>) -
     (status, [(CONTENT_TYPE, "application/json")], json)
 }
 
-/// Streams one message per look: of one group, or of all.
+/// Streams one message per refresh: of one group, or of all.
 async fn stream_events(State(site): State<Site>, Query(query): Query<GroupQuery>) -> impl IntoResponse {
     let mut stopped = site.stopped.clone();
     let ended = async move { drop(stopped.wait_for(|stopped| *stopped).await) };

@@ -24,7 +24,7 @@ const OWNER: &str = "eventhubs_checkpoint_owner_info";
 const PAUSED: &str = "eventhubs_checkpoint_partition_paused";
 const PARTITIONS: &str = "eventhubs_checkpoint_group_partitions";
 const MEMBERS: &str = "eventhubs_checkpoint_group_members";
-const LOOKED: &str = "eventhubs_checkpoint_watcher_last_look_timestamp_seconds";
+const LOOKED: &str = "eventhubs_checkpoint_watcher_last_refresh_timestamp_seconds";
 const REQUESTS: &str = "eventhubs_checkpoint_watcher_storage_requests_total";
 const FAILURES: &str = "eventhubs_checkpoint_watcher_failures_total";
 
@@ -51,7 +51,7 @@ fn describe_metrics() {
     describe_gauge!(MEMBERS, "Live members of the group.");
     describe_gauge!(LOOKED, "When the records were read last, by the clock of the storage.");
     describe_counter!(REQUESTS, "Requests of the watcher to the storage, by operation and outcome.");
-    describe_counter!(FAILURES, "Looks that failed, and failures to read the event hub.");
+    describe_counter!(FAILURES, "Failed refreshes, and failed reads of the event hub.");
 }
 
 fn record_group(group: &ConsumerGroup, WatchState { history, watching }: &WatchState) {
@@ -79,7 +79,7 @@ fn record_group(group: &ConsumerGroup, WatchState { history, watching }: &WatchS
     }
 }
 
-/// Leaves out what is not known: the lag if the event hub was not read for long, or was created again.
+/// Leaves out what is not known: the lag if the event hub was not read for long, or was recreated.
 fn record_partition(labels: &[Label], partition: &PartitionDescription, history: &GroupHistory, is_hub_stale: bool) {
     let rates = history.rates(partition);
     let is_known = !is_hub_stale && !rates.is_beyond_end;

@@ -80,6 +80,6 @@ fn list_targets(global: &Global, serve: &ServeArgs) -> Result<Vec<WatchTarget>> 
 }
 
 async fn is_over(mut stopped: watch::Receiver<bool>) {
-    // An error means that nothing can stop it any more, and then it is over, too.
+    // An error means that nothing can stop it anymore, and then it is over, too.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }

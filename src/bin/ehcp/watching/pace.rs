@@ -11,7 +11,7 @@ use crate::args::LookIntervals;
 pub struct LookPace {
     interval: Duration,
     refresh: Duration,
-    /// When the last look began.
+    /// When the last refresh began.
     looked_at: Option<Instant>,
     /// How many looks have failed in a row.
     failures: u32,
@@ -38,7 +38,7 @@ impl LookPace {
     }
 
     /// Returns whether to look now. A look that failed is repeated at the next interval, and then less and less often:
-    /// a storage that rejects requests charges for them, too.
+    /// a blob service that rejects requests charges for them, too.
     pub fn is_due(&self, now: Instant) -> bool {
         let Some(looked_at) = self.looked_at else { return true };
         let age = now.duration_since(looked_at);

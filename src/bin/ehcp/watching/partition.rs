@@ -80,7 +80,7 @@ pub struct Span {
     /// The time of the first look.
     #[serde(with = "time::serde::rfc3339")]
     pub from: OffsetDateTime,
-    /// The time of the last look.
+    /// The time of the last refresh.
     #[serde(with = "time::serde::rfc3339")]
     pub until: OffsetDateTime,
     /// The owner in the record, alive or not.
@@ -98,7 +98,7 @@ pub struct Rates {
     /// How long ago the event after the checkpoint was enqueued, in seconds; 0 if no event waits. Unknown if that was
     /// before the first look.
     pub behind_s: Option<f64>,
-    /// Whether the checkpoint is after the last event: the event hub was created again. Its lag is no measure then.
+    /// Whether the checkpoint is after the last event: the event hub was recreated. Its lag is no measure then.
     pub is_beyond_end: bool,
 }
 

@@ -170,7 +170,7 @@ mod tests {
     async fn a_user_sees_the_group_as_it_is_now() {
         let mut watch = Watch::new().await;
         watch.wanted.notify_one();
-        assert_eq!(watch.next_look().await, 60, "the last look was just now");
+        assert_eq!(watch.next_look().await, 60, "the last refresh was just now");
         sleep(Duration::from_secs(5)).await;
         watch.wanted.notify_one();
         assert_eq!(watch.next_look().await, 5);

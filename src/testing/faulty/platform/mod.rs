@@ -14,33 +14,33 @@
 //! | some operations are not permitted | [`with_denied`](Platform::with_denied) | [permissions of a SAS], [roles] |
 //! | 404 without an error code | [`with_error_codes`](Platform::with_error_codes) | [azure-sdk-for-cpp#5369], [azure-storage-node#356], [Azurite#88] |
 //!
-//! [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
-//! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674
-//! [AzureStorageExplorer#1133]: https://github.com/microsoft/AzureStorageExplorer/issues/1133
-//! [AzureStorageExplorer#2833]: https://github.com/microsoft/AzureStorageExplorer/issues/2833
-//! [wellcomecollection/platform#4790]: https://github.com/wellcomecollection/platform/issues/4790
-//! [azure-docs#57754]: https://github.com/MicrosoftDocs/azure-docs/issues/57754
-//! [azure-sdk-for-python#34734]: https://github.com/Azure/azure-sdk-for-python/issues/34734
-//! [azure-sdk-for-python#40061]: https://github.com/Azure/azure-sdk-for-python/issues/40061
-//! [adlfs#277]: https://github.com/fsspec/adlfs/pull/277
-//! [latency]: https://learn.microsoft.com/azure/storage/blobs/storage-blobs-latency
-//! [soft delete]: https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview
-//! [versioning]: https://learn.microsoft.com/azure/storage/blobs/versioning-overview
-//! [azure-storage-net#612]: https://github.com/Azure/azure-storage-net/issues/612
-//! [azure-storage-fuse#50]: https://github.com/Azure/azure-storage-fuse/pull/50
-//! [permissions of a SAS]: https://learn.microsoft.com/rest/api/storageservices/create-service-sas
-//! [roles]: https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
-//! [azure-sdk-for-cpp#5369]: https://github.com/Azure/azure-sdk-for-cpp/issues/5369
-//! [azure-storage-node#356]: https://github.com/Azure/azure-storage-node/issues/356
-//! [Azurite#88]: https://github.com/Azure/Azurite/issues/88
-//! [Calder et al., SOSP 2011]: https://azure.microsoft.com/blog/sosp-paper-windows-azure-storage-a-highly-available-cloud-storage-service-with-strong-consistency/
+//! [naming rules]:
+//! https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
+//! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674 [AzureStorageExplorer#1133]:
+//! https://github.com/microsoft/AzureStorageExplorer/issues/1133 [AzureStorageExplorer#2833]:
+//! https://github.com/microsoft/AzureStorageExplorer/issues/2833 [wellcomecollection/platform#4790]:
+//! https://github.com/wellcomecollection/platform/issues/4790 [azure-docs#57754]:
+//! https://github.com/MicrosoftDocs/azure-docs/issues/57754 [azure-sdk-for-python#34734]:
+//! https://github.com/Azure/azure-sdk-for-python/issues/34734 [azure-sdk-for-python#40061]:
+//! https://github.com/Azure/azure-sdk-for-python/issues/40061 [adlfs#277]: https://github.com/fsspec/adlfs/pull/277
+//! [latency]: https://learn.microsoft.com/azure/storage/blobs/storage-blobs-latency [soft delete]:
+//! https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview [versioning]:
+//! https://learn.microsoft.com/azure/storage/blobs/versioning-overview [azure-storage-net#612]:
+//! https://github.com/Azure/azure-storage-net/issues/612 [azure-storage-fuse#50]:
+//! https://github.com/Azure/azure-storage-fuse/pull/50 [permissions of a SAS]:
+//! https://learn.microsoft.com/rest/api/storageservices/create-service-sas [roles]:
+//! https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage [azure-sdk-for-cpp#5369]:
+//! https://github.com/Azure/azure-sdk-for-cpp/issues/5369 [azure-storage-node#356]:
+//! https://github.com/Azure/azure-storage-node/issues/356 [Azurite#88]: https://github.com/Azure/Azurite/issues/88
+//! [Calder et al., SOSP 2011]:
+//! https://azure.microsoft.com/blog/sosp-paper-windows-azure-storage-a-highly-available-cloud-storage-service-with-strong-consistency/
 //!
 //! # Guarantees
 //!
 //! - The same seed and the same calls in the same order produce the same responses. On a current-thread runtime with
 //!   paused time a test is deterministic.
-//! - A request takes effect in the wrapped container as one request with the same condition, after half of its latency. A
-//!   request that its caller drops has taken effect, or has not.
+//! - A request takes effect in the wrapped container as one request with the same condition, after half of its latency.
+//!   A request that its caller drops has taken effect, or has not.
 //! - A request that is denied or has an invalid name takes no effect.
 //! - With all switches off, every call is passed to the wrapped container unchanged.
 //!
@@ -54,8 +54,8 @@
 //! - Names whose treatment by the service is undocumented are rejected: those with a segment of only dots, and, with
 //!   directories, those that end with a slash.
 //! - The case of metadata keys is not changed. The service keeps the case in which a key was written, but clients and
-//!   proxies change it ([azure-sdk-for-js#8117], [adlfs#418]). [`Metadata`] has no other keys than lowercase ones, so no
-//!   container can show that.
+//!   proxies change it ([azure-sdk-for-js#8117], [adlfs#418]). [`Metadata`] has no other keys than lowercase ones, so
+//!   no container can show that.
 //!
 //! [azure-sdk-for-js#8117]: https://github.com/Azure/azure-sdk-for-js/issues/8117
 //! [adlfs#418]: https://github.com/fsspec/adlfs/pull/418
@@ -180,9 +180,9 @@ impl Platform {
         self
     }
 
-    /// Keeps deleted blobs and former versions, which no response shows. A listing passes them nevertheless: it takes the
-    /// time `page` for every page but the first of this many blobs and versions, shown or not. Default: nothing is kept,
-    /// and a listing is one page.
+    /// Keeps deleted blobs and former versions, which no response shows. A listing passes them nevertheless: it takes
+    /// the time `page` for every page but the first of this many blobs and versions, shown or not. Default: nothing is
+    /// kept, and a listing is one page.
     #[must_use]
     pub fn with_history(mut self, page_size: NonZeroUsize, page: Duration) -> Self {
         self.history = Some(Arc::new(Mutex::new(History::new(page_size, page))));
@@ -196,8 +196,8 @@ impl Platform {
         self
     }
 
-    /// Sets whether errors have their error code. Without it, a container that is missing cannot be told from a blob that
-    /// is, and only requests to the container itself are [`Rejected`](ErrorKind::Rejected). Default true.
+    /// Sets whether errors have their error code. Without it, a container that is missing cannot be told from a blob
+    /// that is, and only requests to the container itself are [`Rejected`](ErrorKind::Rejected). Default true.
     #[must_use]
     pub fn with_error_codes(mut self, shown: bool) -> Self {
         self.shows_error_codes = shown;

@@ -11,7 +11,7 @@ use crate::Result;
 use crate::clients::Client;
 use crate::settings::{Line, PARTITIONS, Settings};
 
-/// Linux reports processor time in these units on all architectures.
+/// Linux reports CPU time in these units on all architectures.
 const MILLIS_PER_TICK: u64 = 10;
 
 /// A process that is killed when this is dropped.
@@ -100,7 +100,7 @@ impl Consumer {
     }
 }
 
-/// Reads the processor time of all threads from the `stat` of a process.
+/// Reads the CPU time of all threads from the `stat` of a process.
 fn cpu_of(stat: &str) -> Result<Duration> {
     // The name of the program may contain anything, so the fields count from its end.
     let (_, fields) = stat.rsplit_once(')').ok_or("no fields")?;

@@ -38,7 +38,7 @@ pub(crate) async fn run() -> Result<()> {
          of every partition after {:.1} s\n",
         covered.as_secs_f64()
     );
-    println!("| | processor time, ms/s | per partition, us/s | memory, MiB | per partition, KiB | requests per hour |");
+    println!("| | CPU time, ms/s | per partition, us/s | memory, MiB | per partition, KiB | requests per hour |");
     println!("|---|---|---|---|---|---|");
     measure("at rest", &consumer, &proxy).await?;
     let _publisher = publish(&address)?;

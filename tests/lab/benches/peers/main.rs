@@ -1,19 +1,19 @@
 //! The same event hub, consumed by this crate and by the published processors of Microsoft.
 //!
-//! `cargo bench --package eventhubs-checkpoint-lab --bench peers` prints two tables; `-- --quick` shows in a minute that
-//! it runs. It needs Node.js, Python, Go, and Java with Maven, or leaves their SDKs out. It installs the pinned SDKs as the
-//! tests of mixed groups do.
+//! `cargo bench --package eventhubs-checkpoint-lab --bench peers` prints two tables; `-- --quick` shows in a minute
+//! that it runs. It needs Node.js, Python, Go, and Java with Maven, or leaves their SDKs out. It installs the pinned
+//! SDKs as the tests of mixed groups do.
 //!
 //! - **Throughput**: a filled event hub, all partitions claimed at once, a checkpoint after every batch. The consumers
-//!   run one after the other, in turns.
+//!   take turns.
 //! - **At rest**: an event hub with one event per partition, the default settings of each processor, all at the same
 //!   time. A proxy before the storage counts the requests of each.
 //!
-//! `-- --large` instead runs one process of this crate with 2048 partitions on a storage that responds after 100 ms, at
-//! rest and with 1000 events per second, and fails if it loses a lease.
+//! `-- --large` instead runs one process of this crate with 2048 partitions on a blob service that responds after 100
+//! ms, at rest and with 1000 events per second, and fails if it loses a lease.
 //!
 //! The event hub is the emulator of this crate, over AMQP; the storage is Azurite, over HTTP. Each consumer runs in its
-//! own process, and the system reports its processor time and memory.
+//! own process, and the system reports its CPU time and memory.
 
 #[cfg(unix)]
 mod clients;
@@ -76,5 +76,5 @@ fn main() -> Result<()> {
 
 #[cfg(not(unix))]
 fn main() -> Result<()> {
-    Err("the processor time of other processes is read from Linux".into())
+    Err("the CPU time of other processes is read from Linux".into())
 }

@@ -86,7 +86,7 @@ impl Proxy {
 async fn serve(listener: TcpListener, authority: String, delay: Duration, counts: Arc<Counts>) {
     let storage: Client<HttpConnector, Full<Bytes>> = Client::builder(TokioExecutor::new()).build_http();
     while let Ok((connection, _)) = listener.accept().await {
-        // Without it, each request waits for the acknowledgement of the last one.
+        // Without it, each request waits for the acknowledgment of the last one.
         let _ = connection.set_nodelay(true);
         let (storage, authority, counts) = (storage.clone(), authority.clone(), Arc::clone(&counts));
         tokio::spawn(async move {

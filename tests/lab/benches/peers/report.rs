@@ -85,7 +85,7 @@ async fn throughput(extent: &Extent, clients: &[Client], azurite: &Azurite) -> R
          of a partition; median of {} rounds (minimum to maximum)\n",
         extent.rounds
     );
-    println!("| | events/s | processor time per event, us | memory, MiB | first event of every partition, s |");
+    println!("| | events/s | CPU time per event, us | memory, MiB | first event of every partition, s |");
     println!("|---|---|---|---|---|");
     for (client, rounds) in clients.iter().zip(&rounds) {
         let spread = |value: fn(&Round) -> f64| Spread::of(rounds, value).show("");
@@ -134,7 +134,7 @@ async fn at_rest(extent: &Extent, clients: &[Client], azurite: &Azurite) -> Resu
         extent.rest
     );
     println!(
-        "| | first event of every partition, s | requests per hour | listings | reads | writes | processor time, ms/s \
+        "| | first event of every partition, s | requests per hour | listings | reads | writes | CPU time, ms/s \
          | memory, MiB |"
     );
     println!("|---|---|---|---|---|---|---|---|");

@@ -25,8 +25,8 @@ async fn requests_per_hour(partitions: u32, instances: usize, config: &BalancerC
     requests(&group, &owners) - before
 }
 
-/// The requests of an instance in an idle group: it reads the beacon every three seconds and two owners once a minute, and lists
-/// every five minutes.
+/// The requests of an instance in an idle group: it reads the beacon every three seconds and two owners once a minute,
+/// and lists every five minutes.
 const PER_INSTANCE: u64 = 1200 + 120 + 12;
 
 /// Two renewals of each partition a minute.

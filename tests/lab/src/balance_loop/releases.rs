@@ -1,4 +1,4 @@
-//! Releases: of removed partitions, of partitions that are not assigned any more, and on request.
+//! Releases: of removed partitions, of partitions that are not assigned anymore, and on request.
 
 use std::time::Duration;
 

@@ -26,14 +26,14 @@ const SOAK_RATE: u32 = 500;
 
 const SECONDS_PER_HOUR: f64 = 3600.0;
 
-/// Runs a group of real processes that share an event hub and a storage, injects faults, and checks the guarantees from
-/// outside.
+/// Runs a group of real processes that share an event hub and blob storage, injects faults, and checks the guarantees
+/// from outside.
 ///
 /// Instances are killed, frozen and disconnected, and their requests fail. Operators reset checkpoints while the group
-/// runs. The event hub is the AMQP emulator and the storage is Azurite, which needs Node.js; proxies of this program are
-/// in front of both. The seed decides which faults occur, when, and on which instance; the timing on the machine differs
-/// from run to run. After the last fault the group gets time to settle and is then shut down. All processes end when this
-/// one ends.
+/// runs. The event hub is the AMQP emulator and the storage is Azurite, which needs Node.js; proxies of this program
+/// are in front of both. The seed decides which faults occur, when, and on which instance; the timing on the machine
+/// differs from run to run. After the last fault the group gets time to settle and is then shut down. All processes end
+/// when this one ends.
 ///
 /// The exit status is 0 if all checks pass, 1 if a check fails, and 2 if the run could not be carried out. The first
 /// Ctrl-C ends the faults and continues with the checks; the second one exits at once, with status 130.

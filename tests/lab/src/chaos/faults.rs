@@ -38,7 +38,7 @@ pub struct Stage {
     pub shared: Arc<ProxyShared>,
     pub hub_faults: Arc<NetworkFaults>,
     azurite: Mutex<Option<Azurite>>,
-    /// Held from the end of a storage to the start of the next one, because that may take long on a busy machine.
+    /// Held from the end of a blob service to the start of the next one, because that may take long on a busy machine.
     restarting: Arc<Mutex<()>>,
     pub folder: PathBuf,
     pub lease_duration: Duration,
@@ -222,7 +222,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Waits until the storage has written its data. No other task starts a storage before the guard is dropped.
+    /// Waits until the storage has written its data. No other task starts a blob service before the guard is dropped.
     pub async fn stop_storage(&self) -> Result<OwnedMutexGuard<()>, Failure> {
         let restarting = self.restarting.clone().lock_owned().await;
         let running = self.azurite.lock().await.take();

@@ -80,7 +80,7 @@ impl From<&ResetOutcome> for Outcome {
     }
 }
 
-/// The operators of a run, one after the other.
+/// The operators of a run, one after another.
 pub struct Operators {
     orders: Orders,
     shared: Arc<ProxyShared>,

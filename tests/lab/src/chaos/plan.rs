@@ -65,7 +65,7 @@ pub struct Incident {
     pub lasts: Duration,
     /// By how many seconds a clock is wrong.
     pub skew: i64,
-    /// What operators do, one after the other.
+    /// What operators do, one after another.
     pub resets: Vec<Reset>,
 }
 

@@ -60,7 +60,7 @@ fn steps(all: i64, share: f64) -> i64 {
     ((all as f64 * share).ceil() as i64).clamp(1, all)
 }
 
-/// Returns the operators of one incident, which run one after the other within this time.
+/// Returns the operators of one incident, which run one after another within this time.
 pub fn draw(rng: &mut StdRng, partitions: u16, within: Duration) -> Vec<Reset> {
     let operators = rng.random_range(1..=MOST_OPERATORS);
     (0..operators)

@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub struct Seen {
     pub last: Observation,
     pub observations: u64,
-    pub backwards: Vec<StepBack>,
+    pub backward: Vec<StepBack>,
     /// When the last observation began.
     pub began: Moment,
 }
@@ -58,7 +58,7 @@ async fn observe(client: &reqwest::Client, stage: &Stage, container: &str) -> Re
 impl Seen {
     fn add(&mut self, observation: Observation, (began, ended): (Moment, Moment)) {
         let verdicts = listed(&self.last.positions, &observation.positions);
-        let backwards = self.last.positions.keys().zip(verdicts).filter_map(|(partition, verdict)| {
+        let backward = self.last.positions.keys().zip(verdicts).filter_map(|(partition, verdict)| {
             Some(StepBack {
                 partition: partition.clone(),
                 from: self.began,
@@ -67,7 +67,7 @@ impl Seen {
                 breach: verdict.breach?,
             })
         });
-        self.backwards.extend(backwards);
+        self.backward.extend(backward);
         self.observations += 1;
         self.began = began;
         self.last = observation;
@@ -92,12 +92,12 @@ mod tests {
         {
             seen.add(observation, second(began));
         }
-        assert!(seen.backwards.is_empty());
+        assert!(seen.backward.is_empty());
         seen.add(at(&[("0", 6)]), second(3));
-        let backwards = |step: &StepBack| (step.from, step.to, step.position);
+        let backward = |step: &StepBack| (step.from, step.to, step.position);
         let expected = [Some(6), None].map(|position| (Moment::from_secs(2), Moment::from_secs(4), position));
-        assert_eq!(seen.backwards.iter().map(backwards).collect::<Vec<_>>(), expected);
-        let breaches: Vec<_> = seen.backwards.iter().map(|step| step.breach.as_str()).collect();
+        assert_eq!(seen.backward.iter().map(backward).collect::<Vec<_>>(), expected);
+        let breaches: Vec<_> = seen.backward.iter().map(|step| step.breach.as_str()).collect();
         assert_eq!(
             breaches,
             [

@@ -1,8 +1,7 @@
 //! Hours and days of a group that connects with Microsoft Entra ID, over AMQP, in minutes: see `cargo day --help`.
 //!
-//! Instances and emulator run in one process, on one thread. Time passes on tokio's paused clock as fast as all tasks can
-//! follow. The official client compares the expiry of its tokens with the wall clock, so that clock moves as
-//! well.
+//! Instances and emulator run in one process, on one thread. Time passes on tokio's paused clock as fast as all tasks
+//! can follow. The official client compares the expiry of its tokens with the wall clock, so that clock moves as well.
 
 mod args;
 mod group;

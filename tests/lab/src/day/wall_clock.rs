@@ -1,9 +1,9 @@
 //! Moves tokio's clock, and lets the wall clock follow it, by `libfaketime`.
 //!
-//! The library replaces the C function that reads the wall clock. It adds an offset, which it reads from a file on every
-//! call. This process writes into that file how far tokio's clock is ahead of the machine's. The wall clock must not run
-//! faster than tokio's: a slow run would add minutes per hour, and a client that sleeps until a token is old would find
-//! it older.
+//! The library replaces the C function that reads the wall clock. It adds an offset, which it reads from a file on
+//! every call. This process writes into that file how far tokio's clock is ahead of the machine's. The wall clock must
+//! not run faster than tokio's: a slow run would add minutes per hour, and a client that sleeps until a token is old
+//! would find it older.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -65,8 +65,8 @@ impl Faked {
         // on their way between two sockets.
         let (_running, ended) = mpsc::channel::<()>();
         tokio::task::spawn_blocking(move || ended.recv());
-        // In this order: this process may be suspended between two of these lines, and then time may seem to have passed
-        // on the wall clock that has not, but not the other way around.
+        // In this order: this process may be suspended between two of these lines, and then time may seem to have
+        // passed on the wall clock that has not, but not the other way around.
         let wall = SystemWallClock.now();
         let began = Instant::now();
         let really_began = std::time::Instant::now();

@@ -2,8 +2,8 @@
 //! [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState).
 //!
 //! Each reaction is computed once: [`Driven`] brings a fresh state into the [condition](Condition) of the instance,
-//! feeds it the [stimulus](Stimulus), and derives the [reaction](Reaction) from its actions and its snapshot. It must be
-//! the same whatever the [beacon](Lie) shows.
+//! feeds it the [stimulus](Stimulus), and derives the [reaction](Reaction) from its actions and its snapshot. It must
+//! be the same whatever the [beacon](Lie) shows.
 
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -149,7 +149,7 @@ impl State {
         self.forget_late(|write| write.under.is_some() && matches!(write.content, Content::Checkpoint { .. }));
     }
 
-    /// Drops late writes that can never be applied any more. A write that creates a blob could still be applied if the
+    /// Drops late writes that can never be applied anymore. A write that creates a blob could still be applied if the
     /// existing blob is deleted; a deletion before these writes are given up is not explored.
     fn forget_late(&mut self, is_vain: impl Fn(&Write) -> bool) {
         for late in &mut self.late {

@@ -1,7 +1,7 @@
 //! An instance that requests a partition from another instance, and the response.
 //!
-//! Every poll of the record is evaluated by `rules::HandoffView`, `rules::decide_handoff_request` and `rules::Handoff`, and
-//! its result goes to the [balancer](super::balancer). The time of a timeout is a choice.
+//! Every poll of the record is evaluated by `rules::HandoffView`, `rules::decide_handoff_request` and `rules::Handoff`,
+//! and its result goes to the [balancer](super::balancer). The time of a timeout is a choice.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

@@ -11,13 +11,13 @@
 //! checkpoint, or pause and resume the partition; a start is pinned (written as an initial checkpoint) after owners on
 //! the official processor have begun. A [scenario](scenario) defines the participants and the number of faults.
 //!
-//! The decisions of the instances are not implemented a second time. The values that the store uses decide which request
-//! of an operation is next, and what its response means: `OwnershipOperation`, `AdoptionStep`, `CheckpointStep`,
-//! `Handoff`. `ResetProgress` decides what an operator does next. Every
-//! listing and every outcome goes to the real [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState):
-//! [`driven`] brings one into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because
-//! the search reaches the same few conditions repeatedly. Assumptions about reactions that the exploration does not look
-//! up are tested in [`reactions`].
+//! The decisions of the instances are not implemented a second time. The values that the store uses decide which
+//! request of an operation is next, and what its response means: `OwnershipOperation`, `AdoptionStep`,
+//! `CheckpointStep`, `Handoff`. `ResetProgress` decides what an operator does next. Every listing and every outcome
+//! goes to the real [`BalancerState`](eventhubs_checkpoint::internal::balancer::BalancerState): [`driven`] brings one
+//! into the condition of the instance and feeds it, and [`balancer`] caches the reaction, because the search reaches
+//! the same few conditions repeatedly. Assumptions about reactions that the exploration does not look up are tested in
+//! [`reactions`].
 //!
 //! Only the surroundings are implemented here: in [`ownership`], [`handoff`] and [`work`] what each request does to the
 //! blobs, and the processor, in [`operator`] what a listing shows an operator, in [`epochs`] the server's time, in
@@ -35,13 +35,13 @@
 //!   [timing](scenario::Timing).
 //! - How often an operation retries. Here it retries without limit; in the store it ends with `Contended`, and begins
 //!   again.
-//! - More than one partition, and the other name case: no instance reads a record there after its first claim.
+//! - More than one partition, and the other blob-name case: no instance reads a record there after its first claim.
 //! - A listing whose response is late: its content takes effect at once, except that the claim that follows may come at
 //!   any time.
 //! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, the plan of the
 //!   last cycle. Each reaction is that of a fresh state.
-//! - How long an operator waits for another SDK: here until that SDK is silent. It renews nothing meanwhile, but may find
-//!   out that it lost the partition.
+//! - How long an operator waits for another SDK: here until that SDK is silent. It renews nothing meanwhile, but may
+//!   find out that it lost the partition.
 //! - A requester that its owner considers dead, and whose handoff request it removes. Here an owner accepts every
 //!   request.
 //! - A write that would create a blob, and that is still in progress when the blob was created otherwise and then

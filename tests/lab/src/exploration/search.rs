@@ -36,7 +36,7 @@ pub(super) trait System {
 pub(super) struct Edge<S, L> {
     pub(super) label: L,
     pub(super) to: S,
-    /// It needs a fault, or a freedom of the clock. After the last fault it is not taken any more.
+    /// It needs a fault, or a freedom of the clock. After the last fault it is not taken anymore.
     pub(super) fault: bool,
     pub(super) notes: Notes,
 }
@@ -74,7 +74,7 @@ struct Search<'a, M: System> {
     numbers: HashMap<M::State, u32, BuildHasherDefault<FxHasher>>,
     /// For each state, the state and the step from which it was first reached.
     origins: Vec<Option<(u32, M::Label)>>,
-    /// The steps without a fault, backwards; kept only if `live` is to be checked.
+    /// The steps without a fault, backward; kept only if `live` is to be checked.
     fault_free: Vec<(u32, u32)>,
     steps: usize,
     notes: Notes,
@@ -92,7 +92,7 @@ pub(super) fn explore<M: System>(system: &M, aim: Aim) -> Explored {
         notes: Notes::default(),
         observed: FxHashSet::default(),
     };
-    let violation = search.forwards().or_else(|| search.backwards());
+    let violation = search.forwards().or_else(|| search.backward());
     let Search { origins, steps, notes, observed, .. } = search;
     Explored { states: origins.len(), steps, notes, observed, violation }
 }
@@ -131,7 +131,7 @@ impl<M: System> Search<'_, M> {
     }
 
     /// Goes back from the goals. A state that is not reached is stuck.
-    fn backwards(&mut self) -> Option<Violation> {
+    fn backward(&mut self) -> Option<Violation> {
         if !self.aim.live {
             return None;
         }

@@ -325,7 +325,7 @@ pub(super) struct State {
     pub(super) passed: u8,
     /// Events that were reported as possibly repeated.
     pub(super) reported: u8,
-    /// The last adopted ownership. Checkpoints of earlier ones must not be accepted any more.
+    /// The last adopted ownership. Checkpoints of earlier ones must not be accepted anymore.
     pub(super) fence: u8,
     /// The second of the server's time. `None` if time is irrelevant: each epoch is then a new one.
     pub(super) now: Option<u8>,

@@ -7,8 +7,8 @@ use eventhubs_checkpoint::{Incarnation, OwnerId};
 
 use super::{Actor, Checkpoint, Epoch, Move, Owner, Ownership, Position, Requester, Step};
 
-/// The two records of a partition, and what its writers have done. `W` identifies a writer: a process, from its start to
-/// its end.
+/// The two records of a partition, and what its writers have done. `W` identifies a writer: a process, from its start
+/// to its end.
 #[derive(Clone, Debug)]
 pub struct PartitionRecords<W> {
     ownership: Option<OwnershipRecord>,

@@ -1,10 +1,10 @@
 //! The steps of the exploration, with which runs are compared.
 //!
 //! The exploration proves the rules for every step that its scenarios contain. A run with real requests, of the
-//! simulation or of real processes, is covered by that proof only if its steps are among them. So both describe what they
-//! see in the same words: a [`Step`] is an accepted write, or the start of a partition, from the viewpoint of its writer.
-//! It says whose record is replaced by what, in which epoch and under which condition, whether the writer runs the
-//! partition, and where the position moves. It does not say who the writer is, nor which numbers it writes, so a
+//! simulation or of real processes, is covered by that proof only if its steps are among them. So both describe what
+//! they see in the same words: a [`Step`] is an accepted write, or the start of a partition, from the viewpoint of its
+//! writer. It says whose record is replaced by what, in which epoch and under which condition, whether the writer runs
+//! the partition, and where the position moves. It does not say who the writer is, nor which numbers it writes, so a
 //! run of many instances and events can be compared with three instances and a few events. Every step is checked
 //! together with the records that the steps before it have left, so a run in which each step is explored is a path
 //! through the explored records.

@@ -151,8 +151,8 @@ impl<L> Partition<L> {
         self.stale
     }
 
-    /// The checkpoint shows another hub than the one that holds the events. Its owner may replace it, even if it happens to
-    /// be right.
+    /// The checkpoint shows another hub than the one that holds the events. Its owner may replace it, even if it
+    /// happens to be right.
     pub fn shows_another_hub(&mut self) {
         self.stale = true;
     }
@@ -162,8 +162,8 @@ impl<L> Partition<L> {
         self.end = end;
     }
 
-    /// The checkpoint is unrelated to the events that the hub has, and nobody can see that: the events up to it may stay
-    /// unprocessed.
+    /// The checkpoint is unrelated to the events that the hub has, and nobody can see that: the events up to it may
+    /// stay unprocessed.
     pub fn set_stale(&mut self) {
         (self.stale, self.excused) = (true, true);
     }

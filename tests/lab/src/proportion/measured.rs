@@ -47,8 +47,8 @@ impl Proportion {
         self.took.last().copied().flatten()
     }
 
-    /// Checks the invariant *Proportionate*: the longest time is at most as many times as long as the longest one without
-    /// the disturbance as [`Disturbance::factor`] says.
+    /// Checks the invariant *Proportionate*: the longest time is at most as many times as long as the longest one
+    /// without the disturbance as [`Disturbance::factor`] says.
     ///
     /// # Errors
     ///

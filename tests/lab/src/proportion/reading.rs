@@ -1,5 +1,5 @@
-//! The time until all partitions are read while writes to the storage fail: after the crash of one of two instances, and
-//! after the start of one instance.
+//! The time until all partitions are read while writes to the storage fail: after the crash of one of two instances,
+//! and after the start of one instance.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -39,8 +39,8 @@ pub struct Measurement {
     pub partitions: u32,
 }
 
-/// A start without failures counts as this long. An instance that is alone starts in 12 s, however many partitions there
-/// are, but the waits after failed claims of one partition add up to minutes.
+/// A start without failures counts as this long. An instance that is alone starts in 12 s, however many partitions
+/// there are, but the waits after failed claims of one partition add up to minutes.
 const LEAST_START: Duration = Duration::from_secs(30);
 
 impl Measurement {
@@ -51,8 +51,8 @@ impl Measurement {
         Self { case: Case::ColdStart, partitions: 256 },
     ];
 
-    /// Returns how long it takes until all partitions are read; `None`: longer than [`LIMIT`]. Failures begin at the crash
-    /// or at the start, and never end.
+    /// Returns how long it takes until all partitions are read; `None`: longer than [`LIMIT`]. Failures begin at the
+    /// crash or at the start, and never end.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! Faults planted in the library, and which engine of the tests finds each: `cargo ruler`.
 //!
-//! The faults, `mutants`, are written by hand. Each turns off a rule, or undoes the fix of a defect that was once found.
-//! All of them are planted at once in a copy of the repository, each behind a switch, so that it is built only once. An
-//! environment variable turns one of them on.
+//! The faults, `mutants`, are written by hand. Each turns off a rule, or undoes the fix of a defect that was once
+//! found. All of them are planted at once in a copy of the repository, each behind a switch, so that it is built only
+//! once. An environment variable turns one of them on.
 
 mod args;
 mod engines;

@@ -102,8 +102,8 @@ async fn run<H: Handler<MemoryEvent>>(
     }
 }
 
-/// Each attempt has its own seed: with the same one, the blob of a failed check that may not be deleted would stop all later
-/// attempts.
+/// Each attempt has its own seed: with the same one, the blob of a failed check that may not be deleted would stop all
+/// later attempts.
 async fn connect(host: &Host, mut seed: u64) -> GroupStore {
     loop {
         let builder = GroupStore::builder(host.container.clone(), host.group.clone(), host.owner.clone());

@@ -2,8 +2,8 @@
 //!
 //! All of them compare the server's times with their own wall clock, renew their partitions in every cycle, write only
 //! `ownerid` (which erases all other keys), and write checkpoints without conditions. Their differences are in their
-//! [`Rules`], which were taken from their sources in November 2026. Which of them read on after the loss of an ownership was
-//! seen with the published SDKs (`tests/official/mixed_fleet/sharing.rs`).
+//! [`Rules`], which were taken from their sources in November 2026. Which of them read on after the loss of an
+//! ownership was seen with the published SDKs (`tests/official/mixed_fleet/sharing.rs`).
 //!
 //! # Simplified
 //!

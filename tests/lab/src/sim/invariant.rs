@@ -52,8 +52,8 @@ pub enum Invariant {
     OwnRecord,
     /// E1, E2: of two ownerships that processed events, the later one has the greater epoch.
     EpochGrows,
-    /// An application that keeps its own positions, and commits as [`OwnPositions::Fenced`](super::OwnPositions::Fenced)
-    /// says, counts no event twice.
+    /// An application that keeps its own positions, and commits as
+    /// [`OwnPositions::Fenced`](super::OwnPositions::Fenced) says, counts no event twice.
     CountedOnce,
     /// No owner of this crate starts a partition while its checkpoint says that it is paused.
     Paused,

@@ -27,8 +27,8 @@ impl Ledger {
         row.position
     }
 
-    /// Counts the events from the first to the last one. Returns false, and changes nothing, if a later epoch has begun or
-    /// the position is not before the first event, unless that is not checked.
+    /// Counts the events from the first to the last one. Returns false, and changes nothing, if a later epoch has begun
+    /// or the position is not before the first event, unless that is not checked.
     pub(super) fn commit(&self, partition: &PartitionId, epoch: Option<i64>, (first, last): (i64, i64)) -> bool {
         let mut rows = lock(&self.0);
         let row = rows.entry(partition.clone()).or_default();

@@ -15,12 +15,12 @@
 //!
 //! - A truly frozen process: here its requests, its links and its handlers hang until it wakes, and continue with the
 //!   state of before; but its timers run meanwhile, as if it were disconnected from everything.
-//! - A truly blocked runtime: here the processor's future is not polled, handlers and links wait, and no request to the hub
-//!   passes, so nothing reports that the runtime runs; but the tasks that the processor has spawned run.
+//! - A truly blocked runtime: here the processor's future is not polled, handlers and links wait, and no request to the
+//!   hub passes, so nothing reports that the runtime runs; but the tasks that the processor has spawned run.
 //!   [`Simulation::block`] stops that report.
 //! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has,
 //!   and the broker beyond what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
-//! - Blob names in the other name case, and the official adapter.
+//! - Blob names in the other blob-name case, and the official adapter.
 //! - Differences between the real storage and a container in memory, unless [`Scale::platform`] is set.
 //!
 //! [`Simulation`] is the smaller simulation, with balancing loops only.

@@ -61,8 +61,8 @@ pub struct Scale {
     /// Whether some percent of the requests fail for a long time, by [`FailureRule`]s. The plan of a seed is otherwise
     /// the same. Default no.
     pub failures: bool,
-    /// Whether instances have different [`Terms`], some of which are rolled out while the group runs. The plan of a seed
-    /// is otherwise the same. Default no.
+    /// Whether instances have different [`Terms`], some of which are rolled out while the group runs. The plan of a
+    /// seed is otherwise the same. Default no.
     pub mixed_settings: bool,
     /// Whether the runtimes of some applications are blocked, for a while or as long as the faults last. The plan of a
     /// seed is otherwise the same. Default no.
@@ -127,7 +127,8 @@ impl Plan {
         Duration::from_secs(behind.unwrap_or(0))
     }
 
-    /// Returns whether partitions may move without faults: loads change, or a handler that fails releases its partition.
+    /// Returns whether partitions may move without faults: loads change, or a handler that fails releases its
+    /// partition.
     pub(super) fn moves_in_calm(&self) -> bool {
         let tuning = &self.settings.tuning;
         let fails = |member: &Member| member.failures_per_mille > 0 || member.bad_events.is_some();

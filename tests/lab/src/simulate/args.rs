@@ -71,13 +71,13 @@ pub struct Args {
     #[arg(long)]
     pub recreations: bool,
 
-    /// Lets some percent of the requests to the storage fail for a long time, by rules that are drawn, and handlers fail
-    /// at some events. `--wild` includes it.
+    /// Lets some percent of the requests to the storage fail for a long time, by rules that are drawn, and handlers
+    /// fail at some events. `--wild` includes it.
     #[arg(long)]
     pub failures: bool,
 
-    /// Gives the instances different lease durations, intervals, strategies and lease scopes, and rolls some of them out
-    /// while the group runs. `--wild` includes it.
+    /// Gives the instances different lease durations, intervals, strategies and lease scopes, and rolls some of them
+    /// out while the group runs. `--wild` includes it.
     #[arg(long)]
     pub mixed_settings: bool,
 
@@ -131,15 +131,15 @@ pub struct Args {
     pub cold_start: bool,
 
     /// Runs a group of 300 instances on 2048 partitions from its start over a join and a crash of a tenth of them to a
-    /// rolling deployment, and prints the times, the moves and the requests as a table in Markdown. The exit status is 1
-    /// if a bound is exceeded.
+    /// rolling deployment, and prints the times, the moves and the requests as a table in Markdown. The exit status is
+    /// 1 if a bound is exceeded.
     #[arg(long, exclusive = true)]
     pub scale: bool,
 
-    /// Measures the time until all partitions are read while some percent of all writes, or all writes of one record, fail,
-    /// and the time until all events of a partition are processed whose handler fails at some of them. Prints two tables
-    /// in Markdown. The exit status is 1 if something takes longer, compared with a run without faults, than the factors
-    /// in docs/guarantees.md say.
+    /// Measures the time until all partitions are read while some percent of all writes, or all writes of one record,
+    /// fail, and the time until all events of a partition are processed whose handler fails at some of them. Prints two
+    /// tables in Markdown. The exit status is 1 if something takes longer, compared with a run without faults, than the
+    /// factors in docs/guarantees.md say.
     #[arg(long, conflicts_with_all = ["seeds", "instances", "partitions", "hours", "no_foreign", "platform", "wild",
         "recreations", "failures", "mixed_settings", "blocked", "fail_writes", "bad_blob", "timeline", "verbose", "scenario", "json", "compare",
         "cold_start"])]
@@ -156,8 +156,8 @@ pub enum Scenario {
     /// A group without other faults: one instance joins, one crashes and restarts, and all are redeployed one after
     /// another.
     Rolling,
-    /// A group with the default settings, over which the profile for a fast failover is rolled out by a rolling deployment,
-    /// and back.
+    /// A group with the default settings, over which the profile for a fast failover is rolled out by a rolling
+    /// deployment, and back.
     Rollout,
 }
 

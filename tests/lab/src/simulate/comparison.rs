@@ -62,16 +62,16 @@ const MEASURES: [Measure; 12] = [
     Measure { name: "after a join, s", of: |result| result.after_join.map(|time| time.as_secs_f64()) },
     Measure { name: "after a deployment, s", of: |result| result.after_deployment.map(|time| time.as_secs_f64()) },
     Measure { name: "moves", of: |result| Some(result.changes as f64) },
-    Measure { name: "events again", of: |result| Some(result.repeated as f64) },
+    Measure { name: "events redelivered", of: |result| Some(result.repeated as f64) },
     Measure { name: "unread partition-seconds", of: |result| Some(result.unread_time.as_secs_f64()) },
     Measure { name: "requests per hour", of: |result| Some(result.requests_per_hour.total()) },
     Measure {
         name: "US cents per day",
         of: |result| Some(100.0 * 24.0 * RequestPrices::sample().usd_for(result.requests_per_hour)),
     },
-    Measure { name: "lost by a busy host", of: |result| Some(result.lost_by_busy as f64) },
-    Measure { name: "lag of checkpoints meanwhile", of: |result| Some(result.behind_by_busy as f64) },
-    Measure { name: "moves by a wrong clock", of: |result| Some(result.changes_by_clock as f64) },
+    Measure { name: "partitions lost under load", of: |result| Some(result.lost_by_busy as f64) },
+    Measure { name: "checkpoint lag under load", of: |result| Some(result.behind_by_busy as f64) },
+    Measure { name: "moves caused by clock skew", of: |result| Some(result.changes_by_clock as f64) },
 ];
 
 const ABOUT: &str = "Median (worst) of all seeds; less is better. The first nine columns are from about 90 min with \

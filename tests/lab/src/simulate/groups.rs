@@ -106,8 +106,8 @@ impl InstanceKind for Counted {
 #[derive(Clone)]
 struct Counting {
     inner: Arc<dyn BlobContainer>,
-    /// Whether the instance is one of another SDK, which writes a checkpoint whatever the blob holds. The simulation needs
-    /// a read for that.
+    /// Whether the instance is one of another SDK, which writes a checkpoint whatever the blob holds. The simulation
+    /// needs a read for that.
     foreign: bool,
     bill: Bill,
 }

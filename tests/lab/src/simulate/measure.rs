@@ -22,8 +22,8 @@ pub fn convergence(timeline: &[TimelineEntry], partitions: usize, window: &Windo
     None
 }
 
-/// Returns how long it took from the beginning of the window until every partition was read, or `None` if this never was
-/// the case.
+/// Returns how long it took from the beginning of the window until every partition was read, or `None` if this never
+/// was the case.
 pub fn read_again(timeline: &[TimelineEntry], partitions: usize, window: &Window) -> Option<Duration> {
     let mut state = State::new(partitions);
     for entry in timeline.iter().take_while(|entry| entry.at < window.end) {

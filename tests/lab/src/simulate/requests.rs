@@ -1,5 +1,5 @@
-//! The storage requests of a group in the steady state, and their price: for this crate, the requests of its loops in an
-//! hour of virtual time; for the other SDKs, an estimate from their defaults.
+//! The storage requests of a group in the steady state, and their price: for this crate, the requests of its loops in
+//! an hour of virtual time; for the other SDKs, an estimate from their defaults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -74,7 +74,7 @@ pub fn requests() -> Result<String, Failure> {
     }));
     let RequestPrices { list, other, .. } = RequestPrices::sample();
     Ok(format!(
-        "Requests per hour of a group in the steady state (of them listings), and USD per month, with the sample prices \
+        "Requests per hour of a group in the steady state (of which listings), and USD per month, with the sample prices \
          of {}: {list} per 10,000 listings, and {other} per 10,000 renewals or heartbeats. The numbers for {} partitions \
          and of other SDKs are computed.\n\n{}",
         RequestPrices::SAMPLE_DATE,

@@ -1,5 +1,5 @@
-//! Tests of real processes, over AMQP and HTTP. Several processes of the sample share an event hub and a container, more
-//! join, and all are restarted one after the other. The other examples and `day` have tests here, too.
+//! Tests of real processes, over AMQP and HTTP. Several processes of the sample share an event hub and a container,
+//! more join, and all are restarted one after another. The other examples and `day` have tests here, too.
 #![cfg(unix)]
 
 #[cfg(target_os = "linux")]
@@ -28,6 +28,7 @@ use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 use eventhubs_checkpoint_lab::history::Positions;
+use eventhubs_emulator::EventHubEmulator;
 use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -194,7 +195,7 @@ async fn publish_last_events(hub: Address) -> Positions {
     publish(hub, load, watch::Sender::new(PARTITIONS.try_into().unwrap()).subscribe()).await.unwrap()
 }
 
-/// Restarts the workers one after the other, each when it has its share of the partitions, until all have their share
+/// Restarts the workers one after another, each when it has its share of the partitions, until all have their share
 /// again. Returns the outcomes of the stopped incarnations.
 async fn restart_all(world: &World, workers: &mut [Worker]) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
@@ -277,13 +278,23 @@ async fn the_other_examples_shut_down_gracefully() {
     assert!(world.hub_process.end(TIMEOUT).await.success());
 }
 
-/// Without a cloud, and without an option.
 #[tokio::test]
 async fn hello_prints_events_and_shuts_down_gracefully() {
     let examples = build_examples(&["hello"]);
+    // Its event hub has a name of its own, because other tests use the container, too.
+    let emulator = EventHubEmulator::builder("orders").with_partitions(2).start("127.0.0.1:0").await.unwrap();
+    let hub = Address { endpoint: emulator.endpoint(), connection_string: emulator.connection_string() };
+    publish(hub, LOAD, watch::Sender::new(2).subscribe()).await.unwrap();
+    let storage = azurite::shared().await.unwrap().connection_string();
+    AzureContainer::from_connection_string(&storage, "checkpoints").unwrap().create_container().await.unwrap();
     let folder = TempDir::new().unwrap();
-    let mut process = Process::spawn("hello", &mut Command::new(&examples["hello"]), folder.path());
-    wait_until("an event is printed", async || process.output().contains("hello from partition")).await;
+    let mut command = Command::new(&examples["hello"]);
+    command
+        .env("EVENTHUBS_CONNECTION_STRING", emulator.connection_string_with_port())
+        .env("AZURE_STORAGE_CONNECTION_STRING", storage)
+        .env("NO_COLOR", "1");
+    let mut process = Process::spawn("hello", &mut command, folder.path());
+    wait_until("an event is printed", async || process.output().contains("partition 0: ")).await;
     process.send(Signal::TERM);
     assert!(process.end(TIMEOUT).await.success(), "{}", process.stderr());
     assert!(process.stderr().contains("processor stopped"), "{}", process.stderr());

@@ -18,8 +18,8 @@ pub const EMULATOR: &str = "eventhubs-emulator";
 /// How many lines of a process's standard error are shown if the test fails.
 const SHOWN: usize = 60;
 
-/// Builds examples and the emulator with the profile of this test, and returns their paths. `cargo test` has built them already, unless
-/// it was run for this test only.
+/// Builds examples and the emulator with the profile of this test, and returns their paths. `cargo test` has built them
+/// already, unless it was run for this test only.
 pub fn build_examples(names: &[&str]) -> BTreeMap<String, PathBuf> {
     let mut cargo = BlockingCommand::new(env!("CARGO"));
     cargo.args(["build", "--locked", "--all-features", "--message-format=json"]);

@@ -56,9 +56,9 @@ impl TokenCredential for SharedAccessSignature {
     }
 }
 
-/// Parts of the errors after which this version of the client never reads a partition again, although the processor owns
-/// it and opens it in each cycle. They happen now and then if partitions are stolen while events arrive. An application
-/// has to start the processor again, with a new client.
+/// Parts of the errors after which this version of the client never reads a partition again, although the processor
+/// owns it and opens it in each cycle. They happen now and then if partitions are stolen while events arrive. An
+/// application has to start the processor again, with a new client.
 ///
 /// The last one is the refusal of a receiver without an owner level. All receivers of this version are such ones: its
 /// fe2o3-amqp 0.14 drops the properties of a link that is named after they are set. After a second refusal, the client
@@ -80,8 +80,8 @@ impl JsonLines {
         self.last_read.borrow_mut().insert(partition.to_owned(), Instant::now());
     }
 
-    /// Waits until an error says that a partition cannot be read, or until nothing of a partition has been read for long
-    /// enough.
+    /// Waits until an error says that a partition cannot be read, or until nothing of a partition has been read for
+    /// long enough.
     async fn is_unreadable(&self, store: &official::Store) {
         let mut owned_since: HashMap<String, Instant> = HashMap::new();
         let silent = async {
@@ -153,7 +153,7 @@ async fn run_until_shutdown(settings: Settings) -> Result<()> {
     println!("{}", json!({ "versions": versions }));
     let mut shutdown = pin!(async {
         let mut rest = Vec::new();
-        // An error means that nothing will come any more, either.
+        // An error means that nothing will come anymore, either.
         let _ = tokio::io::stdin().read_to_end(&mut rest).await;
     });
     loop {

@@ -123,7 +123,7 @@ async fn the_time_of_a_waiting_event_is_estimated() {
     assert!((late - 25.0).abs() < 0.01, "{late}");
 }
 
-/// The events came after the last reading of the event hub, not after the last look.
+/// The events came after the last reading of the event hub, not after the last refresh.
 #[tokio::test(start_paused = true)]
 async fn looks_without_the_hub_do_not_date_events() {
     let mut watched = Looks::new().await;

@@ -14,8 +14,8 @@ use crate::blob::{Blob, ResponseInfo};
 static RESPONSE: LazyLock<ResponseInfo> =
     LazyLock::new(|| ResponseInfo { server_time: OffsetDateTime::UNIX_EPOCH, received_at: Instant::now() });
 
-/// Returns what the parser and the tree say about a page that is well-formed, if they do not agree. Any bytes are either
-/// parsed or rejected, with each detail.
+/// Returns what the parser and the tree say about a page that is well-formed, if they do not agree. Any bytes are
+/// either parsed or rejected, with each detail.
 #[must_use]
 pub fn find_difference(body: &[u8]) -> Option<String> {
     let parsed = said_by_parser(body);

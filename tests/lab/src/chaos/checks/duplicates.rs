@@ -17,7 +17,7 @@ use crate::chaos::writes::{Kind, Write};
 /// The wait before a checkpoint that was not written is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// How long after an event its checkpoint may be written although there is no fault any more. A checkpoint that a fault
+/// How long after an event its checkpoint may be written although there is no fault anymore. A checkpoint that a fault
 /// delayed takes two requests, of a quarter of the lease duration each, to fail; and checkpoints are written every
 /// eighth of the lease duration.
 fn checkpoint_lag(lease_duration: Duration) -> Duration {

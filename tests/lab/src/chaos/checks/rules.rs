@@ -22,7 +22,7 @@ pub fn checks(run_data: &RunData, sessions: &[Session]) -> Vec<Check> {
     if findings.checkpoints == 0 {
         findings.breaches.entry(Rule::NothingSkipped).or_default().push("no checkpoint was seen at all".to_owned());
     }
-    let seen = run_data.seen.backwards.iter().filter(|step| !is_of_a_reset(run_data, step));
+    let seen = run_data.seen.backward.iter().filter(|step| !is_of_a_reset(run_data, step));
     let seen = seen.map(|step| format!("at {:.1?} a listing {}", step.to, step.breach));
     findings.breaches.entry(Rule::CheckpointMonotonic).or_default().splice(0..0, seen);
     let Findings { breaches, batches, checkpoints, rejected } = findings;
@@ -320,7 +320,7 @@ pub mod tests {
     fn steps_back_are_found_in_writes_and_in_listings() {
         let mut run_data = moved();
         run_data.writes.push(write(Kind::Checkpoint, incarnation(1), 60, ("c3", "c4"), 8));
-        run_data.seen.backwards.push(seen_at(8));
+        run_data.seen.backward.push(seen_at(8));
         let detail = "at 2.0s a listing moved the checkpoint of partition 0 from 9 to 8; \
                       i2.1 at 60.0ms moved the checkpoint from 9 back to 8 (partition 0)";
         assert_eq!(broken(&run_data), [("positions never move back", detail.to_owned())]);
@@ -437,9 +437,9 @@ pub mod tests {
     fn a_listing_may_show_a_step_back_of_a_reset() {
         for (position, sent, is_explained) in [(3, 1500, true), (5, 1500, true), (2, 1500, false), (3, 800, false)] {
             let mut run_data = again(reset(3), 4, 9);
-            run_data.seen.backwards.push(seen_at(position));
+            run_data.seen.backward.push(seen_at(position));
             run_data.writes[7] = write(Kind::Checkpoint, IncarnationId::of_operator(1), sent, ("c4", "c5"), 3);
-            let steps = &run_data.seen.backwards;
+            let steps = &run_data.seen.backward;
             assert_eq!(is_of_a_reset(&run_data, &steps[0]), is_explained, "{position} {sent}");
         }
     }

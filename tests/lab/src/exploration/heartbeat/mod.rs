@@ -2,10 +2,10 @@
 //! take it over.
 //!
 //! Here, too, every request is one step, and the rules of the store decide about every response (`decide_heartbeat`,
-//! `decide_declaration`, `decide_ownership`). Only the surroundings are implemented here: when a lease is in doubt, when
-//! its record is rewritten, and when an owner is declared dead; [`reactions`] tests that the real state of the balancer
-//! behaves like this. The ages of a record and of the heartbeat are choices: they are fresh after a write, and may
-//! become old at any time, because A may be paused anywhere.
+//! `decide_declaration`, `decide_ownership`). Only the surroundings are implemented here: when a lease is in doubt,
+//! when its record is rewritten, and when an owner is declared dead; [`reactions`] tests that the real state of the
+//! balancer behaves like this. The ages of a record and of the heartbeat are choices: they are fresh after a write, and
+//! may become old at any time, because A may be paused anywhere.
 
 mod claimers;
 mod owner;

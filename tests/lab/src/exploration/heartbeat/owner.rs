@@ -1,4 +1,5 @@
-//! A, whose heartbeat keeps its lease alive: how it writes and ends the heartbeat, and what it then does with its record.
+//! A, whose heartbeat keeps its lease alive: how it writes and ends the heartbeat, and what it then does with its
+//! record.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -134,8 +135,8 @@ impl Model {
         add(edges, "A", "does not know if its heartbeat has ended", given_up, Notes::default());
     }
 
-    /// A knows that its heartbeat is valid, and relies on the leases that it keeps alive and that it does not doubt. Those
-    /// that it had begun to renew individually get their scope back.
+    /// A knows that its heartbeat is valid, and relies on the leases that it keeps alive and that it does not doubt.
+    /// Those that it had begun to renew individually get their scope back.
     pub(super) fn is_registered(&self, to: &mut State) -> Notes {
         let owner = &mut to.owner;
         (owner.heartbeat_write, owner.known, owner.present) = (HeartbeatWrite::Idle, Some(Version::Current), true);

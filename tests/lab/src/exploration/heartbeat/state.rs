@@ -100,7 +100,8 @@ pub(super) struct Owner {
     pub(super) heartbeat_write: HeartbeatWrite,
     /// It has sent a heartbeat since it was last declared dead, or ended its heartbeat.
     pub(super) present: bool,
-    /// The scope that its records must have: it falls back to [`Scope::Partition`] while its heartbeat cannot be written.
+    /// The scope that its records must have: it falls back to [`Scope::Partition`] while its heartbeat cannot be
+    /// written.
     pub(super) scope: Scope,
     pub(super) lease: Option<Held>,
     pub(super) rewriting: Rewriting,

@@ -13,8 +13,8 @@ pub struct Area {
 
 /// The parts that decide: without I/O, or with the little that belongs to a decision.
 ///
-/// `planner/fairness.rs` and `planner/postconditions.rs` are left out: they judge plans in tests, and their mutants judge
-/// less.
+/// `planner/fairness.rs` and `planner/postconditions.rs` are left out: they judge plans in tests, and their mutants
+/// judge less.
 pub const AREAS: &[Area] = &[
     Area {
         name: "planner",

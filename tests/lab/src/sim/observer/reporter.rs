@@ -46,8 +46,8 @@ impl Reporter {
         BatchInProgress { reporter: self.clone(), partition, session, _turn: Some(turn) }
     }
 
-    /// Reports that a handler of single events begins one of them. Until the returned value is dropped, it begins no other
-    /// one with the same key.
+    /// Reports that a handler of single events begins one of them. Until the returned value is dropped, it begins no
+    /// other one with the same key.
     #[must_use]
     pub fn begins_event(&self, partition: &PartitionId, event: &MemoryEvent, key: Option<i64>) -> EventInProgress {
         let partition = index_of(partition);

@@ -114,7 +114,8 @@ impl Scene {
 
     fn broken(&self) -> Vec<Invariant> {
         let observer = self.observer.lock();
-        // The scripts leave out what their rules do not need, such as adoptions, and so are no paths of the exploration.
+        // The scripts leave out what their rules do not need, such as adoptions, and so are no paths of the
+        // exploration.
         let of_rules = observer.violations.iter().filter(|violation| violation.invariant != Invariant::Explored);
         of_rules.map(|violation| violation.invariant).collect()
     }

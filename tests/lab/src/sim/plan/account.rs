@@ -17,8 +17,8 @@ const PAGE_SIZE: NonZeroUsize = const { NonZeroUsize::new(5000).unwrap() };
 /// The share of the request timeout that a request takes at most.
 const LEEWAY: f64 = 0.95;
 
-/// A request takes no longer than the lease duration divided by this: a release that meets the request of a handoff needs
-/// five requests, and the lease must last for them.
+/// A request takes no longer than the lease duration divided by this: a release that meets the request of a handoff
+/// needs five requests, and the lease must last for them.
 const PER_LEASE: u32 = 6;
 
 /// An account, seen through a [`Platform`].
@@ -37,8 +37,9 @@ pub struct Account {
 }
 
 impl Account {
-    /// Draws an account, and adds its latency to the settings. Uses its own random numbers, so that the rest of the plan
-    /// stays the same. Other SDKs have no bound that holds for a slow storage, so a group with one of them gets none.
+    /// Draws an account, and adds its latency to the settings. Uses its own random numbers, so that the rest of the
+    /// plan stays the same. Other SDKs have no bound that holds for a slow storage, so a group with one of them gets
+    /// none.
     pub(super) fn draw(
         settings: &mut Settings,
         members: &[Member],

@@ -17,8 +17,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 pub struct BadEvents {
     /// Of how many events one is bad.
     pub every: u32,
-    /// Whether it always fails. The handler then says so, and the event becomes a dead letter. Otherwise it fails once in
-    /// each incarnation.
+    /// Whether it always fails. The handler then says so, and the event becomes a dead letter. Otherwise it fails once
+    /// in each incarnation.
     pub always: bool,
 }
 
@@ -31,8 +31,8 @@ impl BadEvents {
 }
 
 /// Draws the members whose handlers fail at some events, unless a failure costs so much that the group cannot keep up:
-/// each gives the partition to another owner, or is followed by a long wait for a full batch. Uses its own random numbers,
-/// so that the rest of the plan stays the same.
+/// each gives the partition to another owner, or is followed by a long wait for a full batch. Uses its own random
+/// numbers, so that the rest of the plan stays the same.
 pub(super) fn draw(members: &mut [Member], settings: &Settings, seed: u64, scale: &Scale) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xbadd);
     let Tuning { on_failure, batch_wait, .. } = settings.tuning;

@@ -61,8 +61,8 @@ impl Plan {
         Self { seed, account, beacon, partitions, settings, members, management_quota, loads, storm, incidents }
     }
 
-    /// Returns the plan of a seed without its incidents, and with a beacon that works: for the comparison of groups without faults, and as a base for
-    /// handmade plans.
+    /// Returns the plan of a seed without its incidents, and with a beacon that works: for the comparison of groups
+    /// without faults, and as a base for handmade plans.
     #[must_use]
     pub fn calm(seed: u64, scale: &Scale) -> Self {
         Self { incidents: Vec::new(), beacon: None, ..Self::draw(seed, scale) }
@@ -118,8 +118,8 @@ fn member(rng: &mut StdRng, index: u32, mixed: bool) -> Member {
     }
 }
 
-/// A third of the groups without owners of other SDKs, which would not store their position. Uses its own random numbers,
-/// so that the rest of the plan stays the same.
+/// A third of the groups without owners of other SDKs, which would not store their position. Uses its own random
+/// numbers, so that the rest of the plan stays the same.
 fn keeps_positions(members: &[Member], seed: u64) -> bool {
     let of_this_crate = members.iter().all(|member| member.role == Role::CrateProcessor);
     of_this_crate && StdRng::seed_from_u64(seed ^ 0x0b05).random_bool(0.33)
@@ -178,8 +178,8 @@ pub(crate) fn reset(rng: &mut StdRng, partitions: u32, settings: &Settings) -> R
     }
 }
 
-/// Draws which operators pause partitions before they reset them: none in a group with owners of other SDKs, which do not
-/// honor a pause. Uses its own random numbers, so that the rest of the plan stays the same.
+/// Draws which operators pause partitions before they reset them: none in a group with owners of other SDKs, which do
+/// not honor a pause. Uses its own random numbers, so that the rest of the plan stays the same.
 fn pause(incidents: &mut [Incident], members: &[Member], seed: u64) {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9a05);
     if members.iter().any(|member| member.role != Role::CrateProcessor) {

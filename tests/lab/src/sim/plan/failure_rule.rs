@@ -138,15 +138,15 @@ pub(super) fn drawn(seed: u64, scale: &Scale) -> Vec<Incident> {
     incidents
 }
 
-/// Draws the quota of requests for properties of the event hub: the quota of the service, a lower one, or none. Uses its
-/// own random numbers, so that the rest of the plan stays the same.
+/// Draws the quota of requests for properties of the event hub: the quota of the service, a lower one, or none. Uses
+/// its own random numbers, so that the rest of the plan stays the same.
 pub(super) fn quota(seed: u64, scale: &Scale) -> Option<u32> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0x9007);
     (scale.failures && rng.random_bool(0.5)).then(|| [MANAGEMENT_QUOTA, 10][rng.random_range(0..2)])
 }
 
-/// Draws the members whose runtimes are blocked, for a while or as long as the faults last. Uses its own random numbers,
-/// so that the rest of the plan stays the same.
+/// Draws the members whose runtimes are blocked, for a while or as long as the faults last. Uses its own random
+/// numbers, so that the rest of the plan stays the same.
 pub(super) fn blocked(seed: u64, scale: &Scale) -> Vec<Incident> {
     let mut rng = StdRng::seed_from_u64(seed ^ 0xb10c);
     let count = if scale.blocked { rng.random_range(1..4) } else { 0 };

@@ -95,8 +95,8 @@ pub enum IncidentKind {
         /// How many events remain.
         keep: u32,
     },
-    /// The hub is deleted and recreated, and at once has as many events as the producers of all of the time before could
-    /// have sent, or as few.
+    /// The hub is deleted and recreated, and at once has as many events as the producers of all of the time before
+    /// could have sent, or as few.
     HubRecreated {
         /// The events of partition 0, in thousandths of those that the deleted hub had; the other partitions get other
         /// numbers.

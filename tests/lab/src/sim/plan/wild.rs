@@ -108,8 +108,8 @@ impl Draw {
         if self.0.random_bool(0.5) { StartAt::Ago(START_AGE) } else { StartAt::After(self.0.random_range(0..40)) }
     }
 
-    /// Under strict leases the time to stop must fit into the rest of the lease duration. Otherwise it may be longer than a
-    /// lease.
+    /// Under strict leases the time to stop must fit into the rest of the lease duration. Otherwise it may be longer
+    /// than a lease.
     fn stopping(&mut self, settings: &mut Settings) {
         let (expiry, deadline) = (settings.expiry, settings.tuning.deadline(settings.expiry));
         let left = (expiry / 2).saturating_sub(deadline + LeaseDurations::GRACE);

@@ -25,8 +25,8 @@ fn a_seed_with_failing_requests_is_repeatable() {
     assert_eq!((one.trace, one.totals), (again.trace, again.totals));
 }
 
-/// Each instance asks for the list of partitions in every interval, and for the properties of a partition when it starts
-/// the partition and every 30 s.
+/// Each instance asks for the list of partitions in every interval, and for the properties of a partition when it
+/// starts the partition and every 30 s.
 #[test]
 fn a_used_up_quota_only_delays() {
     let small = Scale { failures: false, foreign: false, storm: Duration::from_secs(900), ..scale() };

@@ -12,8 +12,8 @@ use crate::sim::plan::Plan;
 /// How often the group is checked.
 const STEP: Duration = Duration::from_secs(1);
 
-/// Executes a plan up to the time `from`, and from there until every partition is read by a running instance, except for
-/// those in `except`. Returns how long that took from `from` on, or `None` if it took longer than `limit`.
+/// Executes a plan up to the time `from`, and from there until every partition is read by a running instance, except
+/// for those in `except`. Returns how long that took from `from` on, or `None` if it took longer than `limit`.
 ///
 /// Call it as [`run`](super::run).
 ///
@@ -31,8 +31,8 @@ pub async fn read_after(
     Ok(world.time_until(limit, |world| world.observer.lock().unread().is_subset(except)).await)
 }
 
-/// Publishes this many events to each partition at once, executes a plan, and returns how long it took until all of them
-/// were processed, or `None` if it took longer than `limit`.
+/// Publishes this many events to each partition at once, executes a plan, and returns how long it took until all of
+/// them were processed, or `None` if it took longer than `limit`.
 ///
 /// Call it as [`run`](super::run).
 ///
