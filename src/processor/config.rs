@@ -435,6 +435,39 @@ mod tests {
     }
 
     #[test]
+    fn settings_read_back_as_they_were_written() {
+        let assigned = LoadBalancingStrategy::Static(crate::balancer::Assignment::index(1, 3).unwrap());
+        let config = ProcessorConfig {
+            max_batch_size: 500,
+            on_failure: OnFailure::Release { cooldown: Duration::from_secs(90) },
+            end_position: Some(EndPosition::Latest),
+            on_invalid_checkpoint: OnInvalidCheckpoint::Latest,
+            checkpoint_policy: CheckpointPolicy::default().with_max_events(100).without_interval(),
+            start_positions: [(0.into(), StartPosition::EnqueuedAfter(datetime!(2026-01-01 0:00 UTC)))].into(),
+            lag_check_interval: None,
+            balancer: BalancerConfig { load_balancing_strategy: assigned, ..BalancerConfig::default() },
+            ..ProcessorConfig::default()
+        };
+        for config in [config, ProcessorConfig::default(), ProcessorConfig::fast_failover()] {
+            let written = serde_json::to_string(&config).unwrap();
+            assert_eq!(read(&written), Ok(config), "{written}");
+        }
+        let store = StoreConfig::fast_failover().with_create_container(true);
+        let written = serde_json::to_string(&store).unwrap();
+        assert_eq!(serde_json::from_str::<StoreConfig>(&written).unwrap(), store, "{written}");
+    }
+
+    /// A choice is a function of the application, which no file can contain.
+    #[test]
+    fn a_choice_of_the_application_is_not_written() {
+        let choice = OnInvalidCheckpoint::custom(|_| StartPosition::Latest);
+        let config = ProcessorConfig::default().with_on_invalid_checkpoint(choice);
+        assert!(serde_json::to_string(&config).is_err());
+        assert_eq!(config.clone(), config);
+        assert_ne!(config, ProcessorConfig::default());
+    }
+
+    #[test]
     fn a_file_turns_intervals_off_with_never() {
         let config =
             read(r#"{ "lag_check_interval": "never", "checkpoint_policy": { "interval": "never" } }"#).unwrap();

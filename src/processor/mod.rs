@@ -198,7 +198,8 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
         let liveness = self.shared.liveness.clone();
         tokio::select! {
             biased;
-            report = self.run_in_span(shutdown).instrument(span) => report,
+            // Boxed, because it has some 16 KiB, which callers would have to move.
+            report = Box::pin(self.run_in_span(shutdown)).instrument(span) => report,
             never = tick_liveness(liveness) => match never {},
         }
     }

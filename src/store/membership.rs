@@ -35,7 +35,7 @@ use crate::telemetry::{BillingType, StorageOperation};
 const DELETED_AFTER: u32 = 10;
 
 /// A request about the heartbeat of this instance that has no response after this time is sent once more, and so on:
-/// one request that hangs must not cost the time of all leases that the heartbeat keeps alive. A storage that works
+/// one request that hangs must not cost the time of all leases that the heartbeat keeps alive. A backend that works
 /// responds within a tenth of it.
 const RESEND_AFTER: Duration = Duration::from_millis(500);
 

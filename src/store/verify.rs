@@ -1,4 +1,4 @@
-//! Verifies that a storage does what ownership needs, before anything depends on it.
+//! Verifies that a backend does what ownership needs, before anything depends on it.
 //!
 //! The check reads, writes, lists and deletes one blob below `{namespace}/verify/{event hub}/{consumer group}/`, which
 //! no SDK reads or lists. No other instance uses the same blob name: replicas that start at the same time must not
