@@ -51,7 +51,7 @@ async fn what_keda_counts_wrongly_is_a_finding() {
     let run = program.run(&["keda"]).await.ended(2);
     assert!(run.stdout.contains("KEDA counts 10, lag 5,"), "{}", run.stdout);
     for line in [
-        "partition 1: counts expired events, too, because the checkpoint is before the first event: start a processor",
+        "partition 1: also counts expired events, because the checkpoint is before the first event: start a processor",
         "partition 2: counts no event, because the checkpoint is after the last event: the event hub was recreated",
     ] {
         assert!(run.stderr.contains(line), "{}", run.stderr);
