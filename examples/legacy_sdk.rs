@@ -7,7 +7,8 @@ use std::sync::Arc;
 use azure_storage::{CloudLocation, ConnectionString};
 use azure_storage_blobs::prelude::{BlobServiceClient, ClientBuilder};
 use eventhubs_checkpoint::blob::legacy::{self, LegacyContainer};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 mod support;

@@ -10,7 +10,8 @@ use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
     validate_metadata,
 };
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, Result};
 
 #[path = "own_container/files.rs"]

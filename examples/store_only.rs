@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome,
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::protocol::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, Lease, ReleaseOutcome,
 };
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use azure_messaging_eventhubs::models::{EventData, ReceivedEventData};
 use azure_messaging_eventhubs::{EventDataBatchOptions, ProducerClient};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::processor::{LoadBalancingStrategy, ProcessorConfig, SpanEvents};
+use eventhubs_checkpoint::processor::traces::SpanEvents;
+use eventhubs_checkpoint::processor::{LoadBalancingStrategy, ProcessorConfig};
 use eventhubs_checkpoint::{
     ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionContext, Processor, handler_fn,
 };

@@ -90,7 +90,7 @@ pub use telemetry::metrics;
 #[cfg(feature = "azure")]
 pub use blob::azure::AzureContainer;
 #[cfg(feature = "eventhubs")]
-pub use eventhubs::{EventHubDeadLetters, EventHubSource};
+pub use eventhubs::{EventHubDeadLetterSink, EventHubSource};
 
 #[cfg(any(feature = "azure", feature = "eventhubs"))]
 pub use azure_core;

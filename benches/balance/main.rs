@@ -12,8 +12,9 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Observer, Ownership, Policy, View, observe, plan};
-use eventhubs_checkpoint::store::membership::HeartbeatRecord;
-use eventhubs_checkpoint::store::{LeaseDurations, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatRecord;
 use eventhubs_checkpoint::{Identity, Incarnation, InvalidName, OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

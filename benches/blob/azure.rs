@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, ETag, Metadata};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, StoreConfig};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 
 use crate::Result;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use eventhubs_checkpoint::EventHubDeadLetters;
+use eventhubs_checkpoint::EventHubDeadLetterSink;
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink};
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, EventContext, EventError, EventHandler, EventOrder, HandlerError,
-    PartitionContext, Processor, each_event,
+    EventContext, EventError, EventHandler, EventOrder, HandlerError, PartitionContext, Processor, each_event,
 };
 use tokio::time::sleep;
 
@@ -44,7 +44,7 @@ impl EventHandler<ReceivedEventData> for Sorting {
 }
 
 struct CountingSink {
-    hub: EventHubDeadLetters,
+    hub: EventHubDeadLetterSink,
     counting: Arc<Counting>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) async fn process(events: u32, has_bad: bool, hub: &Address, dead_lett
         .with_concurrency(PLACES)
         .with_order(EventOrder::by_key(key_of));
     let endpoint = dead_letters.endpoint.clone();
-    let sink = EventHubDeadLetters::from_connection_string(EVENT_HUB, dead_letters.connection_string.as_str())
+    let sink = EventHubDeadLetterSink::from_connection_string(EVENT_HUB, dead_letters.connection_string.as_str())
         .with_client_builder(move |client| client.with_custom_endpoint(endpoint.clone()));
     let sink = CountingSink { hub: sink.connect().await?, counting };
     let builder = Processor::builder(amqp::source(hub).await?, ours::store().await?, handler)

@@ -67,7 +67,7 @@ assert_eq!(described.group.lag.events, Some(10));
 mod doctor;
 mod export;
 mod group_description;
-mod keda;
+pub mod keda;
 #[cfg(feature = "azure")]
 pub mod migrate;
 mod new_position;
@@ -83,6 +83,15 @@ mod reset_steps;
 mod session;
 mod takeover;
 
+/// What a group and its partitions look like from outside: the result of [`GroupRecords::describe`].
+pub mod describe {
+    pub use super::group_description::{GroupDescription, GroupState, GroupSummary, Member};
+    pub use super::partition_description::{
+        CheckpointDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange,
+        RecordedPosition, Sdk,
+    };
+}
+
 /// How an operator takes a partition over, and what it does with it.
 #[cfg(feature = "testing")]
 pub(crate) mod internal {
@@ -90,17 +99,12 @@ pub(crate) mod internal {
     pub use super::takeover::{Allowed, Takeover, takeover};
 }
 
+#[doc(inline)]
 pub use crate::store::RecordName;
 pub use doctor::{Check, Finding, Severity};
 pub use export::{Export, ExportedPartition};
-pub use group_description::{GroupDescription, GroupState, GroupSummary, Member};
-pub use keda::{KedaLag, KedaNames, KedaPartition, KedaPoll, KedaReason, KedaRecord, KedaScale};
 pub use operator::Operator;
-pub use partition_description::{
-    CheckpointDescription, OwnerDescription, OwnershipState, PartitionDescription, PartitionRange, RecordedPosition,
-    Sdk,
-};
 pub use plan::{Plan, PlannedChange, PlannedEffect};
 pub use reader::{DeletableRecord, Deletion, Reader, list_groups};
 pub use records::{GroupRecords, HubRanges};
-pub use reset::{NotDone, Reset, ResetOptions, ResetOutcome, ResetTarget};
+pub use reset::{Reset, ResetError, ResetOptions, ResetOutcome, ResetTarget};

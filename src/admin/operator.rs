@@ -7,7 +7,7 @@ use time::OffsetDateTime;
 
 use super::reader::Reader;
 use super::records::{GroupRecords, OwnerRecords};
-use super::reset::{NotDone, ResetOptions, ResetOutcome};
+use super::reset::{ResetError, ResetOptions, ResetOutcome};
 use super::reset_steps::ResetReport;
 use super::session::{CheckpointChange, OperatorSession, ResetOrder, decide_takeover};
 use crate::error::{Error, ErrorKind, Result};
@@ -117,7 +117,7 @@ impl Operator {
     /// # Errors
     ///
     /// As for [`reset`](Self::reset), and [`ErrorKind::InvalidArgument`] if `until` is in the past. A partition without
-    /// a checkpoint cannot be paused, because there is no record for the mark: [`NotDone::Failed`] with
+    /// a checkpoint cannot be paused, because there is no record for the mark: [`ResetError::Failed`] with
     /// [`ErrorKind::NotFound`].
     pub async fn pause(
         &self,
@@ -134,7 +134,7 @@ impl Operator {
         let pauses = partitions.into_iter().map(|partition| (partition, CheckpointChange::Pause(Some(pause.clone()))));
         self.change_checkpoints(pauses.collect(), options, |partition, record| {
             let has_position = record.is_some_and(CheckpointRecord::has_position);
-            (!has_position).then(|| ResetOutcome::NotDone(NotDone::Failed(no_checkpoint(partition))))
+            (!has_position).then(|| ResetOutcome::ResetError(ResetError::Failed(no_checkpoint(partition))))
         })
         .await
     }
@@ -174,7 +174,7 @@ impl Operator {
             let found = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
             let record = found.map(|checkpoint| &checkpoint.record);
             let refused = record.and_then(|record| change.refusal_over(record, options));
-            let decided = refused.map(ResetOutcome::NotDone).or_else(|| decide(&partition, record));
+            let decided = refused.map(ResetOutcome::ResetError).or_else(|| decide(&partition, record));
             let order = ResetOrder::unconditional(change);
             async move {
                 match decided {
@@ -197,8 +197,8 @@ impl Operator {
         let session = OperatorSession::new(&self.store, partition, options, Some(order), listing);
         match session.run_to_report().await {
             (ResetReport::Done, _) => ResetOutcome::Done,
-            (ResetReport::NotDone, reason) => ResetOutcome::NotDone(reason),
-            (ResetReport::Indeterminate { written }, NotDone::Failed(error)) => {
+            (ResetReport::ResetError, reason) => ResetOutcome::ResetError(reason),
+            (ResetReport::Indeterminate { written }, ResetError::Failed(error)) => {
                 ResetOutcome::Indeterminate { written, error: Some(error) }
             }
             (ResetReport::Indeterminate { written }, _) => ResetOutcome::Indeterminate { written, error: None },
@@ -219,7 +219,7 @@ impl Operator {
         &self,
         partitions: Vec<PartitionId>,
         options: &ResetOptions,
-    ) -> Result<Vec<(PartitionId, Result<(), NotDone>)>> {
+    ) -> Result<Vec<(PartitionId, Result<(), ResetError>)>> {
         let listing = &OwnerRecords::read(&self.store).await?;
         let releases = partitions.into_iter().map(|partition| async move {
             let released = self.release_one(listing, &partition, options).await;
@@ -233,7 +233,7 @@ impl Operator {
         listing: &OwnerRecords,
         partition: &PartitionId,
         options: &ResetOptions,
-    ) -> Result<(), NotDone> {
+    ) -> Result<(), ResetError> {
         if listing.ownerships.records.iter().all(|seen| seen.partition != *partition) {
             // A claim would create a record, also of a partition that does not exist.
             return decide_takeover(&self.store, listing, partition, options).map(drop);

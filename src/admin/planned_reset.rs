@@ -11,7 +11,7 @@ use super::operator::Operator;
 use super::partition_description::PartitionDescription;
 use super::plan::{NO_SUCH_PARTITION, Plan, PlannedChange, plan_no_change, plan_refusal, plan_reset};
 use super::records::{HubRanges, OwnerRecords};
-use super::reset::{NotDone, Reset, ResetOptions, ResetOutcome, ResetTarget};
+use super::reset::{Reset, ResetError, ResetOptions, ResetOutcome, ResetTarget};
 use super::session::{CheckpointChange, ResetOrder};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::PartitionId;
@@ -88,10 +88,10 @@ impl Plan {
     /// each partition when it is known.
     ///
     /// A checkpoint that is not as it was when the reset was planned stays as it is:
-    /// [`NotDone::Changed`](super::NotDone). If the partition had a live owner, that owner may have advanced it.
+    /// [`ResetError::Changed`](super::ResetError). If the partition had a live owner, that owner may have advanced it.
     ///
     /// When `stop` ends, no further checkpoint is written: partitions that are not done yet report
-    /// [`NotDone::Stopped`](super::NotDone). Still poll the stream to its end, because the operator releases the
+    /// [`ResetError::Stopped`](super::ResetError). Still poll the stream to its end, because the operator releases the
     /// partitions that it took over.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Plan {
             Some(async move {
                 // Its owner keeps the partition.
                 if change.own_position && !options.allow_own_positions {
-                    return (partition, ResetOutcome::NotDone(NotDone::OwnPosition));
+                    return (partition, ResetOutcome::ResetError(ResetError::OwnPosition));
                 }
                 (partition, operator.reset_one(&survey, partition, &order, options).await)
             })

@@ -154,7 +154,7 @@ pub enum ResetOutcome {
     /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
     /// it. If the storage failed, also at the release, the partition may have no owner until the operator's lease
     /// expires.
-    NotDone(NotDone),
+    ResetError(ResetError),
     /// The outcome of a write is unknown. Check the checkpoint, or reset again.
     Indeterminate {
         /// Whether the new position was written. If false, that is unknown: the checkpoint is at the old position or at
@@ -171,7 +171,7 @@ pub enum ResetOutcome {
 /// Why the checkpoint of a partition was not reset.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum NotDone {
+pub enum ResetError {
     /// Another owner claimed the partition at the same time. Reset again.
     Lost {
         /// The current owner, if there is one.
@@ -210,7 +210,7 @@ pub enum NotDone {
     Failed(Error),
 }
 
-impl fmt::Display for NotDone {
+impl fmt::Display for ResetError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lost { by: Some(owner) } => {
@@ -241,7 +241,7 @@ impl fmt::Display for NotDone {
     }
 }
 
-impl std::error::Error for NotDone {
+impl std::error::Error for ResetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             // Its own text is that of the error.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::plan::Expected;
 use super::records::OwnerRecords;
-use super::reset::{NotDone, ResetOptions};
+use super::reset::{ResetError, ResetOptions};
 use super::reset_steps::{Purpose, ResetProgress, ResetReport, ResetStep, StepEnd};
 use super::takeover::{Allowed, Takeover, takeover};
 use crate::backoff::CountingBackoff;
@@ -62,10 +62,12 @@ impl CheckpointChange {
     }
 
     /// Returns why this record must not be changed in this way, if it must not.
-    pub(super) fn refusal_over(&self, record: &CheckpointRecord, options: &ResetOptions) -> Option<NotDone> {
+    pub(super) fn refusal_over(&self, record: &CheckpointRecord, options: &ResetOptions) -> Option<ResetError> {
         match self {
-            Self::Position(_) if record.own_position && !options.allow_own_positions => Some(NotDone::OwnPosition),
-            Self::Pause(Some(_)) if record.paused.as_ref().is_some_and(|pause| pause.parked) => Some(NotDone::Parked),
+            Self::Position(_) if record.own_position && !options.allow_own_positions => Some(ResetError::OwnPosition),
+            Self::Pause(Some(_)) if record.paused.as_ref().is_some_and(|pause| pause.parked) => {
+                Some(ResetError::Parked)
+            }
             _ => None,
         }
     }
@@ -91,9 +93,9 @@ pub(super) struct OperatorSession<'a> {
 /// Why a step was not done.
 enum StepFailure {
     /// Another owner has the partition.
-    Lost(NotDone),
+    Lost(ResetError),
     /// It must not be done.
-    Refused(NotDone),
+    Refused(ResetError),
     Failed(Error),
 }
 
@@ -121,15 +123,15 @@ impl<'a> OperatorSession<'a> {
     /// Performs one step after another, to the report. Begins again with a takeover if another owner claimed the
     /// partition before the position was written, as often as the order permits. Also returns the reason why the work
     /// is not done, if it is not.
-    pub(super) async fn run_to_report(mut self) -> (ResetReport, NotDone) {
+    pub(super) async fn run_to_report(mut self) -> (ResetReport, ResetError) {
         let mut resets_left = self.order.map_or(1, |order| order.attempts);
         loop {
             if self.order.is_some_and(ResetOrder::is_stopped) {
-                return (ResetReport::NotDone, NotDone::Stopped);
+                return (ResetReport::ResetError, ResetError::Stopped);
             }
             let (report, reason) = self.run_once().await;
             resets_left -= 1;
-            if resets_left == 0 || report != ResetReport::NotDone || !matches!(reason, NotDone::Lost { .. }) {
+            if resets_left == 0 || report != ResetReport::ResetError || !matches!(reason, ResetError::Lost { .. }) {
                 return (report, reason);
             }
             self.progress = ResetProgress::new(self.progress.purpose);
@@ -137,8 +139,8 @@ impl<'a> OperatorSession<'a> {
         }
     }
 
-    async fn run_once(&mut self) -> (ResetReport, NotDone) {
-        let mut reason = NotDone::Stopped;
+    async fn run_once(&mut self) -> (ResetReport, ResetError) {
+        let mut reason = ResetError::Stopped;
         let mut retries = Retries::new(self.store, MAX_CLAIMS);
         loop {
             let step = self.progress.step;
@@ -150,7 +152,7 @@ impl<'a> OperatorSession<'a> {
                     if step != (ResetStep::Release { completed: false }) {
                         reason = match failure {
                             StepFailure::Lost(reason) | StepFailure::Refused(reason) => reason,
-                            StepFailure::Failed(error) => NotDone::Failed(error),
+                            StepFailure::Failed(error) => ResetError::Failed(error),
                         };
                     }
                     end
@@ -173,7 +175,7 @@ impl<'a> OperatorSession<'a> {
             (ResetStep::Hold, Some(order)) => {
                 match select(Box::pin(self.hold_partition(self.options.settle)), order.stop.clone()).await {
                     Either::Left((held, _)) => held,
-                    Either::Right(_) => Err(StepFailure::Refused(NotDone::Stopped)),
+                    Either::Right(_) => Err(StepFailure::Refused(ResetError::Stopped)),
                 }
             }
             (ResetStep::Write, Some(order)) => self.write_change(order).await,
@@ -208,8 +210,8 @@ impl<'a> OperatorSession<'a> {
                 self.store.call_instances().await;
                 Ok(())
             }
-            ClaimOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
-            ClaimOutcome::Replaced { .. } => Err(StepFailure::Lost(NotDone::Lost { by: Some(this.clone()) })),
+            ClaimOutcome::Lost { by } => Err(StepFailure::Lost(ResetError::Lost { by })),
+            ClaimOutcome::Replaced { .. } => Err(StepFailure::Lost(ResetError::Lost { by: Some(this.clone()) })),
             ClaimOutcome::Indeterminate(error) => Err(StepFailure::Failed(error)),
         }
     }
@@ -235,13 +237,13 @@ impl<'a> OperatorSession<'a> {
         let lease = self.current_lease()?;
         let adoption = match self.store.adopt(lease.partition(), lease.epoch(), None).await {
             Ok(AdoptOutcome::Adopted(adoption)) => adoption,
-            Ok(AdoptOutcome::Lost { by }) => return Err(StepFailure::Lost(NotDone::Lost { by })),
+            Ok(AdoptOutcome::Lost { by }) => return Err(StepFailure::Lost(ResetError::Lost { by })),
             Err(error) => return Err(StepFailure::Failed(error)),
         };
         let found = adoption.record();
         let is_written = self.progress.in_doubt && order.change.is_in(found);
         if !is_written && !order.expected.may_replace(found, self.displaced.as_ref()) {
-            return Err(StepFailure::Refused(NotDone::Changed { sequence_number: found.sequence_number }));
+            return Err(StepFailure::Refused(ResetError::Changed { sequence_number: found.sequence_number }));
         }
         if let Some(reason) = order.change.refusal_over(found, self.options) {
             return Err(StepFailure::Refused(reason));
@@ -261,8 +263,8 @@ impl<'a> OperatorSession<'a> {
             let lease = self.current_lease()?;
             match self.store.renew(lease).await {
                 ClaimOutcome::Won(lease) => self.lease = Some(lease),
-                ClaimOutcome::Lost { by } => return Err(StepFailure::Lost(NotDone::Lost { by })),
-                ClaimOutcome::Replaced { .. } => return Err(StepFailure::Lost(NotDone::Lost { by: None })),
+                ClaimOutcome::Lost { by } => return Err(StepFailure::Lost(ResetError::Lost { by })),
+                ClaimOutcome::Replaced { .. } => return Err(StepFailure::Lost(ResetError::Lost { by: None })),
                 ClaimOutcome::Indeterminate(error) if self.store.lease_age(lease) > lease_duration => {
                     return Err(StepFailure::Failed(error));
                 }
@@ -274,10 +276,10 @@ impl<'a> OperatorSession<'a> {
 
     async fn write_change(&mut self, order: &ResetOrder) -> Result<(), StepFailure> {
         if order.is_stopped() {
-            return Err(StepFailure::Refused(NotDone::Stopped));
+            return Err(StepFailure::Refused(ResetError::Stopped));
         }
         let Some(adoption) = &mut self.adoption else {
-            return Err(StepFailure::Lost(NotDone::Lost { by: None }));
+            return Err(StepFailure::Lost(ResetError::Lost { by: None }));
         };
         adoption.set_hub_created_at(order.hub_created_at);
         let written = match &order.change {
@@ -293,14 +295,14 @@ impl<'a> OperatorSession<'a> {
                 self.store.call_instances().await;
                 Ok(())
             }
-            ReleaseOutcome::Lost { by } => Err(StepFailure::Lost(NotDone::Lost { by })),
+            ReleaseOutcome::Lost { by } => Err(StepFailure::Lost(ResetError::Lost { by })),
             ReleaseOutcome::Indeterminate(error) => Err(StepFailure::Failed(error)),
         }
     }
 
     /// Returns the lease that the takeover won.
     fn current_lease(&self) -> Result<&Lease, StepFailure> {
-        self.lease.as_ref().ok_or(StepFailure::Lost(NotDone::Lost { by: None }))
+        self.lease.as_ref().ok_or(StepFailure::Lost(ResetError::Lost { by: None }))
     }
 }
 
@@ -339,7 +341,7 @@ pub(super) fn decide_takeover(
     listing: &OwnerRecords,
     partition: &PartitionId,
     options: &ResetOptions,
-) -> Result<Takeover, NotDone> {
+) -> Result<Takeover, ResetError> {
     let partitions: BTreeSet<_> =
         listing.ownerships.records.iter().map(|seen| &seen.partition).chain([partition]).cloned().collect();
     let view = listing.operator_view(store, &Vec::from_iter(partitions), store.lease_clock_now());

@@ -1,6 +1,6 @@
 //! Whether and how an operator takes a partition over, decided by a listing.
 
-use super::reset::NotDone;
+use super::reset::ResetError;
 use crate::model::{OwnerId, Ownership, PartitionId};
 use crate::planner::{PartitionOwner, PartitionView, View};
 
@@ -32,23 +32,23 @@ pub struct Allowed {
 /// # Errors
 ///
 /// The reason why the operator must leave the partition alone.
-pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> Result<Takeover, NotDone> {
+pub fn takeover(view: &View<'_>, partition: &PartitionId, allowed: Allowed) -> Result<Takeover, ResetError> {
     let record = view.record_of(partition);
     let unowned = PartitionView::new(partition.clone(), PartitionOwner::Unowned);
     let entry = view.partitions.iter().find(|entry| entry.partition == *partition).unwrap_or(&unowned);
     if let PartitionOwner::Other(operator) = &entry.owner
         && entry.is_owned_by_operator()
     {
-        return Err(NotDone::Busy { operator: operator.clone() });
+        return Err(ResetError::Busy { operator: operator.clone() });
     }
     let foreign = foreign_owner(view);
     if let Some(owner) = foreign.filter(|_| !allowed.foreign) {
-        return Err(NotDone::Foreign { owner: owner.clone() });
+        return Err(ResetError::Foreign { owner: owner.clone() });
     }
     if let PartitionOwner::Other(owner) = &entry.owner
         && !allowed.live
     {
-        return Err(NotDone::Live { owner: owner.clone() });
+        return Err(ResetError::Live { owner: owner.clone() });
     }
     let is_expired = matches!(entry.owner, PartitionOwner::Expired(_));
     // An earlier operator may have crashed during its work, or this one failed.
@@ -126,7 +126,7 @@ mod tests {
     }
 
     /// Returns what is decided about partition 0.
-    fn decided(listing: &[Ownership], foreign: bool) -> Result<Takeover, NotDone> {
+    fn decided(listing: &[Ownership], foreign: bool) -> Result<Takeover, ResetError> {
         let me = Identity::new(owner("operator-9"), incarnation());
         let lease_duration = Duration::from_secs(60);
         let observer = Observer {
@@ -183,7 +183,7 @@ mod tests {
             ..owned("operator-1")
         };
         let busy = decided(&[seen(0, operated.clone(), 0)], false).unwrap_err();
-        assert!(matches!(busy, NotDone::Busy { operator } if operator == owner("operator-1")));
+        assert!(matches!(busy, ResetError::Busy { operator } if operator == owner("operator-1")));
         assert_eq!(returned_to(operated, 100), Some(owner("a")));
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let foreign = OwnershipRecord::owned_by(owner("python"), None);
         let listing = [seen(0, owned("a"), 0), seen(1, foreign.clone(), 0)];
         let rejected = decided(&listing, false).unwrap_err();
-        assert!(matches!(rejected, NotDone::Foreign { owner: found } if found == owner("python")));
+        assert!(matches!(rejected, ResetError::Foreign { owner: found } if found == owner("python")));
         assert!(decided(&listing, true).unwrap().settle, "it may be the next owner");
         assert!(!decided(&listing[..1], true).unwrap().settle);
         assert!(decided(&[seen(0, foreign, 500)], false).unwrap().settle, "it may still process events");

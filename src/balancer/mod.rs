@@ -88,13 +88,19 @@ use events::Events;
 pub use events::{DuplicateCause, OwnershipEvent};
 pub use handle::BalancerHandle;
 use handle::StorageHealth;
-pub use liveness::{BatchGuard, LivenessTracker, Stalled};
-pub use loads::LoadTracker;
+pub(crate) use liveness::LivenessTracker;
+pub(crate) use loads::LoadTracker;
 pub(crate) use owner_watch::WATCHED;
 pub use snapshot::{LeaseAge, Snapshot, Snapshots};
 use state::BalancerState;
 pub use step::LeftOwned;
 pub(crate) use step::ProcessingEnd;
+
+/// What an application with a reader of its own reports to the loop: that it runs, and how busy its partitions are.
+pub mod reports {
+    pub use super::liveness::{BatchGuard, LivenessTracker, Stalled};
+    pub use super::loads::LoadTracker;
+}
 
 /// The state of a loop, its inputs and its outputs.
 #[cfg(feature = "testing")]

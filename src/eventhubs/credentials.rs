@@ -32,7 +32,7 @@ impl HubAccess {
 }
 
 /// A connection string that can be replaced while an [`EventHubSource`](crate::EventHubSource) and an
-/// [`EventHubDeadLetters`](crate::EventHubDeadLetters) use it, for the rotation of a key.
+/// [`EventHubDeadLetterSink`](crate::EventHubDeadLetterSink) use it, for the rotation of a key.
 ///
 /// Keep a clone, and call [`replace`](Self::replace) before the old key ends. All clones share the string.
 ///
@@ -165,7 +165,7 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// Tokens must be valid for more than a minute when the inner credential returns them.
 ///
-/// [`EventHubSource`](crate::EventHubSource) and [`EventHubDeadLetters`](crate::EventHubDeadLetters) wrap their
+/// [`EventHubSource`](crate::EventHubSource) and [`EventHubDeadLetterSink`](crate::EventHubDeadLetterSink) wrap their
 /// credential themselves. Use this type for the clients that you open, such as the client of the official
 /// `EventProcessor`:
 ///

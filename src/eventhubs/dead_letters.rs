@@ -21,7 +21,8 @@ use super::source::connection::{Connection, Connector, Settings};
 use super::source::connection_health::{ConnectionOutcome, Route};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{ConsumerGroup, PartitionId};
-use crate::processor::{DeadLetter, DeadLetterSink, HandlerError, UndecodableEvent};
+use crate::processor::HandlerError;
+use crate::processor::dead_letters::{DeadLetter, DeadLetterSink, UndecodableEvent};
 use crate::source::Positioned;
 use crate::telemetry::{self, Causes};
 use crate::util::lock;
@@ -77,20 +78,20 @@ const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 /// stored when its partition is retried.
 ///
 /// Up to eight dead letters are sent at once, each on a connection of its own, because the client sends one message
-/// after the other. The first connection is opened by [`connect`](EventHubDeadLettersBuilder::connect), the others when
+/// after the other. The first connection is opened by [`connect`](EventHubDeadLetterSinkBuilder::connect), the others when
 /// they are needed, and all stay open.
 ///
 /// An event that is too large for the event hub together with its new properties cannot be moved. Its partition keeps
 /// failing; use a sink of your own for such events.
 #[derive(Debug)]
-pub struct EventHubDeadLetters {
+pub struct EventHubDeadLetterSink {
     connections: SinkConnections,
 }
 
-/// Configures an [`EventHubDeadLetters`]; see [`from_connection_string`](EventHubDeadLetters::from_connection_string)
-/// and [`from_credential`](EventHubDeadLetters::from_credential).
+/// Configures an [`EventHubDeadLetterSink`]; see [`from_connection_string`](EventHubDeadLetterSink::from_connection_string)
+/// and [`from_credential`](EventHubDeadLetterSink::from_credential).
 #[must_use = "nothing happens until `connect` is called"]
-pub struct EventHubDeadLettersBuilder {
+pub struct EventHubDeadLetterSinkBuilder {
     /// Missing if the connection string names it.
     namespace: Option<String>,
     event_hub: String,
@@ -98,23 +99,27 @@ pub struct EventHubDeadLettersBuilder {
     settings: Settings<ProducerClient>,
 }
 
-impl EventHubDeadLetters {
+impl EventHubDeadLetterSink {
     /// Returns a builder for a sink that sends to an event hub with a connection string of its namespace or of the
     /// event hub. The key needs the right *Send*.
     ///
     /// ```no_run
-    /// # use eventhubs_checkpoint::EventHubDeadLetters;
+    /// # use eventhubs_checkpoint::EventHubDeadLetterSink;
     /// # async fn example(connection_string: String) -> eventhubs_checkpoint::Result<()> {
     /// let dead_letters =
-    ///     EventHubDeadLetters::from_connection_string("orders-dead-letters", connection_string).connect().await?;
+    ///     EventHubDeadLetterSink::from_connection_string("orders-dead-letters", connection_string).connect().await?;
     /// # Ok(())
     /// # }
     /// ```
     pub fn from_connection_string(
         event_hub: impl Into<String>,
         connection_string: impl Into<ReplaceableConnectionString>,
-    ) -> EventHubDeadLettersBuilder {
-        EventHubDeadLettersBuilder::new(None, event_hub.into(), HubAccess::ConnectionString(connection_string.into()))
+    ) -> EventHubDeadLetterSinkBuilder {
+        EventHubDeadLetterSinkBuilder::new(
+            None,
+            event_hub.into(),
+            HubAccess::ConnectionString(connection_string.into()),
+        )
     }
 
     /// Returns a builder for a sink that sends to an event hub with a credential of Microsoft Entra ID. The credential
@@ -124,11 +129,11 @@ impl EventHubDeadLetters {
     /// ```no_run
     /// # use std::sync::Arc;
     /// # use azure_core::credentials::TokenCredential;
-    /// # use eventhubs_checkpoint::EventHubDeadLetters;
+    /// # use eventhubs_checkpoint::EventHubDeadLetterSink;
     /// # async fn example(credential: Arc<dyn TokenCredential>) -> eventhubs_checkpoint::Result<()> {
     /// let namespace = "example.servicebus.windows.net";
     /// let dead_letters =
-    ///     EventHubDeadLetters::from_credential(namespace, "orders-dead-letters", credential).connect().await?;
+    ///     EventHubDeadLetterSink::from_credential(namespace, "orders-dead-letters", credential).connect().await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -136,8 +141,8 @@ impl EventHubDeadLetters {
         namespace: impl Into<String>,
         event_hub: impl Into<String>,
         credential: Arc<dyn TokenCredential>,
-    ) -> EventHubDeadLettersBuilder {
-        EventHubDeadLettersBuilder::new(
+    ) -> EventHubDeadLetterSinkBuilder {
+        EventHubDeadLetterSinkBuilder::new(
             Some(namespace.into()),
             event_hub.into(),
             HubAccess::from_credential(credential),
@@ -247,7 +252,7 @@ async fn send_on(connection: &Connection<ProducerClient>, message: AmqpMessage) 
     }
 }
 
-impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetters {
+impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetterSink {
     async fn store(&self, letter: DeadLetter<ReceivedEventData>) -> Result<(), HandlerError> {
         Ok(self.send(message_of_letter(&letter)).await?)
     }
@@ -263,7 +268,7 @@ impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetters {
     }
 }
 
-impl EventHubDeadLettersBuilder {
+impl EventHubDeadLetterSinkBuilder {
     fn new(namespace: Option<String>, event_hub: String, access: HubAccess) -> Self {
         Self { namespace, event_hub, access, settings: Box::new(|client| client) }
     }
@@ -288,7 +293,7 @@ impl EventHubDeadLettersBuilder {
     /// - [`ErrorKind::EventSource`](crate::ErrorKind::EventSource) if the event hub cannot be reached. Retry.
     ///
     /// The first dead letter shows whether the key or the credential is valid, and whether the event hub exists.
-    pub async fn connect(self) -> Result<EventHubDeadLetters> {
+    pub async fn connect(self) -> Result<EventHubDeadLetterSink> {
         let namespace = match (self.namespace, &self.access) {
             (None, HubAccess::ConnectionString(connection_string)) => {
                 connection_string.parse_current()?.namespace().to_owned()
@@ -296,13 +301,13 @@ impl EventHubDeadLettersBuilder {
             (namespace, _) => namespace.unwrap_or_default(),
         };
         let connector = Connector::new(&namespace, &self.event_hub, self.access, self.settings)?;
-        Ok(EventHubDeadLetters { connections: SinkConnections::open(Arc::new(connector)).await? })
+        Ok(EventHubDeadLetterSink { connections: SinkConnections::open(Arc::new(connector)).await? })
     }
 }
 
-impl fmt::Debug for EventHubDeadLettersBuilder {
+impl fmt::Debug for EventHubDeadLetterSinkBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EventHubDeadLettersBuilder").field("event_hub", &self.event_hub).finish_non_exhaustive()
+        f.debug_struct("EventHubDeadLetterSinkBuilder").field("event_hub", &self.event_hub).finish_non_exhaustive()
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 pub use adapter::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use credentials::{RenewableCredential, ReplaceableConnectionString};
-pub use dead_letters::{EventHubDeadLetters, EventHubDeadLettersBuilder};
+pub use dead_letters::{EventHubDeadLetterSink, EventHubDeadLetterSinkBuilder};
 pub use source::{EventHubSource, EventHubSourceBuilder, OwnerLevel, trace_context};
 
 /// The limit for opening a connection, closing a link, sending a dead letter, and logging in. The client may wait

@@ -63,9 +63,8 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     /// stops its partition until the handler can process it.
     ///
     /// ```
-    /// use eventhubs_checkpoint::processor::{
-    ///     DeadLetter, DeadLetterPolicy, EventError, PartitionContext, Processor, handler_fn,
-    /// };
+    /// use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy};
+    /// use eventhubs_checkpoint::processor::{EventError, PartitionContext, Processor, handler_fn};
     /// use eventhubs_checkpoint::source::{EventSource, Positioned};
     /// use eventhubs_checkpoint::store::GroupStore;
     ///

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use super::handler_errors::HandlerError;
-use super::policies::DeadLetterPolicy;
+pub use super::policies::DeadLetterPolicy;
 use crate::error::Error;
 use crate::model::{ConsumerGroup, PartitionId};
 
@@ -50,7 +50,7 @@ pub struct UndecodableEvent {
 
 /// Stores dead letters; see [`ProcessorBuilder::with_dead_letters`](super::ProcessorBuilder::with_dead_letters). A
 /// closure that takes a [`DeadLetter`] and returns a future is a sink, and so is
-/// [`EventHubDeadLetters`](crate::EventHubDeadLetters).
+/// [`EventHubDeadLetterSink`](crate::EventHubDeadLetterSink).
 pub trait DeadLetterSink<E>: Send + Sync + 'static {
     /// Stores an event. Returns once it is durable: from then on the event counts as processed. After a crash between
     /// the two, the same event may be stored again. Its partition and sequence number identify it.

@@ -26,7 +26,7 @@ mod builder;
 mod checkpoints;
 mod config;
 mod context;
-mod dead_letters;
+pub mod dead_letters;
 mod events;
 mod handle;
 mod handler;
@@ -40,6 +40,13 @@ mod shutdown;
 mod start;
 mod streams;
 mod supervisor;
+
+/// Where traces come from: the trace contexts of events, and the spans of batches. See
+/// [`ProcessorBuilder::with_span_hook`].
+pub mod traces {
+    pub use super::monitoring::SpanEvents;
+    pub use crate::source::TraceContext;
+}
 
 /// What `testing` builds a start of a partition from, without the task of the partition.
 #[cfg(feature = "testing")]
@@ -77,14 +84,13 @@ pub use boxed::BoxHandler;
 pub use builder::ProcessorBuilder;
 pub use config::ProcessorConfig;
 pub use context::{PartitionContext, TrackedEvent};
-pub use dead_letters::{DeadLetter, DeadLetterSink, UndecodableEvent};
 pub use events::{EachEvent, EventContext, EventHandler, EventOrder, KeyOf, RetryPolicy, each_event, event_handler_fn};
 pub use handle::ProcessorHandle;
 pub use handler::{Handler, OwnPosition, PartitionStart, handler_fn};
 pub use handler_errors::{EventError, HandlerError};
-pub use monitoring::{ErrorSummary, EventCounts, Health, HealthIssue, PartitionState, PartitionStatus, SpanEvents};
+pub use monitoring::{ErrorSummary, EventCounts, Health, HealthIssue, PartitionState, PartitionStatus};
 pub use partition_handler::{PartitionHandler, per_partition};
-pub use policies::{CheckpointPolicy, DeadLetterPolicy, OnEarlierStart, OnFailure, OnShutdown, OnUndecodable};
+pub use policies::{CheckpointPolicy, OnEarlierStart, OnFailure, OnShutdown, OnUndecodable};
 pub use shutdown::{PhaseReport, ShutdownReport, StopReason};
 pub use start::{InvalidCheckpoint, InvalidReason, OnInvalidCheckpoint};
 pub use streams::{PartitionStream, PartitionStreams, StreamsBuilder};

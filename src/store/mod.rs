@@ -19,9 +19,11 @@ mod builder;
 mod checkpoint;
 mod config;
 mod exclusion;
+#[doc(hidden)] // shown in `protocol`
 pub mod handoff;
 mod lease;
 mod listing;
+#[doc(hidden)] // shown in `protocol`
 pub mod membership;
 mod outage;
 mod ownership;
@@ -55,21 +57,39 @@ use crate::model::{ConsumerGroup, Identity, OwnerId, PartitionId};
 use crate::telemetry::Telemetry;
 use crate::util::lock;
 
-pub use adopt::{AdoptOutcome, Adoption};
+/// The single steps of the protocol, for authors of load-balancing loops of their own. The
+/// [`balancer`](crate::balancer) and the [`processor`](crate::processor) take these steps for you.
+///
+/// A loop lists the ownerships ([`GroupStore::list_ownerships`]), claims partitions by [`Claim`](protocol::Claim)s,
+/// renews its [`Lease`](protocol::Lease)s, adopts the checkpoint of each partition that it won
+/// ([`Adoption`](protocol::Adoption)), and releases. The example `store_only` does all of it.
+pub mod protocol {
+    pub use super::adopt::{AdoptOutcome, Adoption};
+    pub use super::checkpoint::{CheckpointOutcome, InitOutcome};
+    pub use super::lease::{Claim, Lease};
+    pub use super::ownership::{ClaimOutcome, ReleaseOutcome};
+    #[doc(inline)]
+    pub use super::{handoff, membership};
+    pub use crate::model::LeaseDurations;
+}
+
+pub(crate) use adopt::{AdoptOutcome, Adoption};
 pub use builder::GroupStoreBuilder;
 pub(crate) use checkpoint::no_checkpoint;
-pub use checkpoint::{CheckpointOutcome, InitOutcome};
+pub(crate) use checkpoint::{CheckpointOutcome, InitOutcome};
 pub(crate) use config::LeaseTimes;
 pub use config::StoreConfig;
 pub(crate) use exclusion::LoopPermit;
 use exclusion::{KnownPartition, OperationGuard};
-pub use lease::{Claim, Lease};
+pub(crate) use lease::{Claim, Lease};
 use outage::Outages;
-pub use ownership::{ClaimOutcome, ReleaseOutcome};
+pub(crate) use ownership::{ClaimOutcome, ReleaseOutcome};
+#[doc(hidden)] // shown in `admin`
+pub use records::RecordName;
 pub(crate) use records::Records;
 #[cfg(feature = "testing")]
 pub(crate) use records::ownership_from_blob;
-pub use records::{Checkpoint, Listing, RecordName};
+pub use records::{Checkpoint, Listing};
 use records::{ListingTimeouts, MalformedLogs};
 #[cfg(feature = "eventhubs")]
 pub(crate) use retry_schedule::RetrySchedule;
@@ -77,7 +97,8 @@ use rules::WriteCondition;
 pub(crate) use rules::{CaseConflict, time_to_next_look};
 pub use verify::StorageWarning;
 
-pub use crate::model::{BlobNameCase, CheckpointRecord, LeaseDurations, NameCase, Ownership, OwnershipRecord};
+pub(crate) use crate::model::LeaseDurations;
+pub use crate::model::{BlobNameCase, CheckpointRecord, NameCase, Ownership, OwnershipRecord};
 pub use crate::telemetry::{BillingType, RequestCounts, StorageOperation, StorageOutcome};
 
 /// The records of one consumer group, on behalf of one owner.
@@ -88,7 +109,8 @@ pub use crate::telemetry::{BillingType, RequestCounts, StorageOperation, Storage
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
 /// use eventhubs_checkpoint::blob::memory::MemoryContainer;
-/// use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+/// use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
+/// use eventhubs_checkpoint::store::GroupStore;
 /// use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
 ///
 /// let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;

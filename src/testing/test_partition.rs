@@ -12,13 +12,12 @@ use crate::balancer::{BalancerConfig, LivenessTracker};
 use crate::blob::memory::MemoryContainer;
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, ConsumerGroup, OwnerId, PartitionId, Position};
+use crate::processor::dead_letters::{DeadLetter, DeadLetterPolicy};
 use crate::processor::internal::{
     BatchSpans, CallLimit, CheckpointWriter, Control, DeadLetters, HANDLER, SessionEnd, Start, WritingEnd,
     handler_error,
 };
-use crate::processor::{
-    CheckpointPolicy, DeadLetter, DeadLetterPolicy, EventContext, Handler, PartitionContext, PartitionStart, StopReason,
-};
+use crate::processor::{CheckpointPolicy, EventContext, Handler, PartitionContext, PartitionStart, StopReason};
 use crate::source::{CLOSE_LIMIT, Positioned};
 use crate::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, StoreConfig};
 use crate::telemetry::{PartitionMetrics, Spans};

@@ -10,10 +10,10 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo};
 use eventhubs_checkpoint::internal::listed;
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, BlobNameCase, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, Lease,
-    NameCase, ReleaseOutcome, StoreConfig,
+use eventhubs_checkpoint::store::protocol::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, Lease, ReleaseOutcome,
 };
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, NameCase, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Position, Result};

@@ -1,6 +1,7 @@
 //! Writes any position of a partition, as its owner.
 
-use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Claim, ClaimOutcome, ReleaseOutcome};
 use eventhubs_checkpoint::{PartitionId, Position};
 
 /// Claims the partition over its current record, adopts it, writes the position, and releases the partition.

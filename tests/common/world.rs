@@ -9,9 +9,10 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{Snapshot, Snapshots};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetterPolicy, DeadLetterSink};
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, PartitionContext, PartitionState,
-    PartitionStatus, Processor, ProcessorBuilder, ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
+    CheckpointPolicy, Handler, HandlerError, PartitionContext, PartitionState, PartitionStatus, Processor,
+    ProcessorBuilder, ProcessorConfig, ProcessorHandle, ShutdownReport, StopReason,
 };
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::store::{GroupStore, Ownership, StoreConfig};

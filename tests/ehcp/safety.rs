@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, NameCase, ReleaseOutcome};
+use eventhubs_checkpoint::store::NameCase;
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Claim, ClaimOutcome, ReleaseOutcome};
 use serde_json::{Value, json};
 
 use crate::fleet::Fleet;

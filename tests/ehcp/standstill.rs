@@ -1,6 +1,7 @@
 //! What `ehcp` says of partitions whose events wait.
 
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, NameCase};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, NameCase};
 use eventhubs_checkpoint::{OwnerId, PartitionId};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};

@@ -10,12 +10,13 @@ use azure_messaging_eventhubs::models::{AmqpSimpleValue, EventData, ReceivedEven
 use azure_messaging_eventhubs::{RetryOptions, SendEventOptions};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::EventHubSource;
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, EventContext, EventError, EventOrder, PartitionContext, PartitionState, Processor,
-    ProcessorConfig, ProcessorHandle, each_event, event_handler_fn, handler_fn,
+    EventContext, EventError, EventOrder, PartitionContext, PartitionState, Processor, ProcessorConfig,
+    ProcessorHandle, each_event, event_handler_fn, handler_fn,
 };
 use eventhubs_checkpoint::store::GroupStore;
-use eventhubs_checkpoint::{ConsumerGroup, EventHubDeadLetters, OwnerId};
+use eventhubs_checkpoint::{ConsumerGroup, EventHubDeadLetterSink, OwnerId};
 use eventhubs_emulator::EventHubEmulator;
 
 use crate::captured::Captured;
@@ -44,19 +45,20 @@ pub async fn dead_letter_hub() -> EventHubEmulator {
     EventHubEmulator::builder("orders-dead-letters").with_partitions(1).start("127.0.0.1:0").await.unwrap()
 }
 
-pub async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetters {
+pub async fn sink(hub: &EventHubEmulator) -> EventHubDeadLetterSink {
     sink_at(hub.endpoint(), hub).await
 }
 
-async fn sink_at(endpoint: String, hub: &EventHubEmulator) -> EventHubDeadLetters {
+async fn sink_at(endpoint: String, hub: &EventHubEmulator) -> EventHubDeadLetterSink {
     let retries = RetryOptions {
         max_retries: 1,
         initial_delay: azure_core::time::Duration::milliseconds(10),
         ..Default::default()
     };
-    let builder = EventHubDeadLetters::from_connection_string(hub.name(), hub.connection_string()).with_client_builder(
-        move |client| client.with_custom_endpoint(endpoint.clone()).with_retry_options(retries.clone()),
-    );
+    let builder = EventHubDeadLetterSink::from_connection_string(hub.name(), hub.connection_string())
+        .with_client_builder(move |client| {
+            client.with_custom_endpoint(endpoint.clone()).with_retry_options(retries.clone())
+        });
     within("opening the sink", builder.connect()).await.unwrap()
 }
 
@@ -79,7 +81,7 @@ async fn connect(hub: &EventHubEmulator) -> (EventHubSource, GroupStore) {
 }
 
 /// Processes the hub with a handler that fails at the poison event.
-async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetters) -> Consumer {
+async fn start(hub: &EventHubEmulator, sink: EventHubDeadLetterSink) -> Consumer {
     let (source, store) = connect(hub).await;
     let processed = Arc::new(Mutex::new(Vec::new()));
     let done = Arc::clone(&processed);

@@ -18,7 +18,8 @@ use eventhubs_checkpoint::processor::{
 use eventhubs_checkpoint::source::{
     EventHubProperties, EventReceiver, EventSource, PartitionProperties, StartPosition,
 };
-use eventhubs_checkpoint::store::{GroupStore, InitOutcome, StoreConfig};
+use eventhubs_checkpoint::store::protocol::InitOutcome;
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, OwnerId, PartitionId, Position};
 use eventhubs_emulator::EventHubEmulator;

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use azure_messaging_eventhubs::models::{AmqpSimpleValue, ReceivedEventData};
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, Handler, OnUndecodable, PartitionContext, Processor, ProcessorConfig, ProcessorHandle, handler_fn,
+    Handler, OnUndecodable, PartitionContext, Processor, ProcessorConfig, ProcessorHandle, handler_fn,
 };
-use eventhubs_checkpoint::{ErrorKind, EventHubDeadLetters};
+use eventhubs_checkpoint::{ErrorKind, EventHubDeadLetterSink};
 use eventhubs_emulator::EventHubEmulator;
 use tokio::task::JoinHandle;
 
@@ -60,7 +61,7 @@ async fn run(
     hub: &EventHubEmulator,
     on_undecodable: OnUndecodable,
     handler: impl Handler<ReceivedEventData>,
-    sink: Option<EventHubDeadLetters>,
+    sink: Option<EventHubDeadLetterSink>,
 ) -> (ProcessorHandle, JoinHandle<()>) {
     let config = ProcessorConfig::default()
         .with_balancer(|balancer| balancer.with_load_balancing_interval(Duration::from_millis(250)))

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy};
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, EventContext, EventError, EventHandler, EventOrder, HandlerError, PartitionContext,
-    Processor, RetryPolicy, StopReason, each_event,
+    EventContext, EventError, EventHandler, EventOrder, HandlerError, PartitionContext, Processor, RetryPolicy,
+    StopReason, each_event,
 };
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::memory_hub::{MemoryEvent, MemorySource};

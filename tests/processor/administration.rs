@@ -4,16 +4,18 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use eventhubs_checkpoint::admin::describe::GroupState;
 use eventhubs_checkpoint::admin::migrate::{
     BlobContent, BlobContents, LegacyCheckpoint, LegacyListing, LegacyProgram, read,
 };
 use eventhubs_checkpoint::admin::{
-    DeletableRecord, Deletion, Export, GroupState, HubRanges, NotDone, Operator, Plan, PlannedEffect, RecordName,
-    Reset, ResetOptions, ResetTarget,
+    DeletableRecord, Deletion, Export, HubRanges, Operator, Plan, PlannedEffect, RecordName, Reset, ResetError,
+    ResetOptions, ResetTarget,
 };
 use eventhubs_checkpoint::processor::StopReason;
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::{Checkpoint, InitOutcome};
+use eventhubs_checkpoint::store::Checkpoint;
+use eventhubs_checkpoint::store::protocol::InitOutcome;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, PartitionId, Position, Result};
 use tokio::time::sleep;
@@ -28,7 +30,7 @@ use crate::world::World;
 mod releases {
     use super::*;
 
-    async fn released(world: &World, options: &ResetOptions) -> BTreeMap<String, Result<(), NotDone>> {
+    async fn released(world: &World, options: &ResetOptions) -> BTreeMap<String, Result<(), ResetError>> {
         let partitions = (0..2).map(PartitionId::from).collect();
         let outcomes = operator(world).await.release(partitions, options).await.unwrap();
         outcomes.into_iter().map(|(partition, outcome)| (partition.to_string(), outcome)).collect()
@@ -84,7 +86,10 @@ mod releases {
             sleep(300 * SECOND).await;
             let outcomes = released(&world, &ResetOptions::default().with_allow_live(false)).await;
             for outcome in outcomes.into_values() {
-                assert!(matches!(outcome.unwrap_err(), NotDone::Live { owner } if owner.as_str() == "a"), "{scope:?}");
+                assert!(
+                    matches!(outcome.unwrap_err(), ResetError::Live { owner } if owner.as_str() == "a"),
+                    "{scope:?}"
+                );
             }
             assert!(world.owners().await.values().all(|owner| owner == "a"));
             a.shut_down().await.unwrap();

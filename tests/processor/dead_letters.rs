@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy};
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, OwnPosition, PartitionContext,
-    PartitionStart, PartitionState, StopReason, handler_fn,
+    EventError, Handler, HandlerError, OnFailure, OwnPosition, PartitionContext, PartitionStart, PartitionState,
+    StopReason, handler_fn,
 };
 use eventhubs_checkpoint::source::Positioned;
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};

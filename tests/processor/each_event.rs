@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, EachEvent, EventContext, EventError, EventHandler, EventOrder, HandlerError, OnFailure,
-    PartitionContext, PartitionState, PartitionStatus, RetryPolicy, StopReason, each_event,
+    EachEvent, EventContext, EventError, EventHandler, EventOrder, HandlerError, OnFailure, PartitionContext,
+    PartitionState, PartitionStatus, RetryPolicy, StopReason, each_event,
 };
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;

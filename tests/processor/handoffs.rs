@@ -7,8 +7,9 @@ use eventhubs_checkpoint::balancer::{DuplicateCause, OwnershipEvent, PartitionOw
 use eventhubs_checkpoint::processor::{
     CheckpointPolicy, Handler, HandlerError, OnFailure, PartitionContext, PartitionState, ReleaseReason, StopReason,
 };
-use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::protocol::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome, Lease};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::Position;
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, Handler, HandlerError, PartitionContext, PartitionState, TrackedEvent, handler_fn,
+    Handler, HandlerError, PartitionContext, PartitionState, TrackedEvent, handler_fn,
 };
 use eventhubs_checkpoint::source::Positioned;
 use eventhubs_checkpoint::testing::TestPartition;

@@ -7,9 +7,8 @@
 use std::future::pending;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{
-    HubRanges, KedaLag, KedaReason, KedaRecord, KedaScale, Operator, Reset, ResetOptions, ResetTarget,
-};
+use eventhubs_checkpoint::admin::keda::{KedaLag, KedaReason, KedaRecord, KedaScale};
+use eventhubs_checkpoint::admin::{HubRanges, Operator, Reset, ResetOptions, ResetTarget};
 use eventhubs_checkpoint::blob::{BlobContainer, Metadata};
 use eventhubs_checkpoint::processor::{OnFailure, OnInvalidCheckpoint, PartitionState};
 use eventhubs_checkpoint::source::{EventSource, StartPosition};

@@ -148,8 +148,9 @@ mod metrics {
 
     use ::metrics::set_default_local_recorder;
     use eventhubs_checkpoint::metrics::{ALL, MetricKind, SAMPLE_EVERY};
+    use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy};
     use eventhubs_checkpoint::processor::{
-        DeadLetter, DeadLetterPolicy, EventError, HandlerError, PartitionContext, Processor, TrackedEvent, handler_fn,
+        EventError, HandlerError, PartitionContext, Processor, TrackedEvent, handler_fn,
     };
     use eventhubs_checkpoint::store::{BillingType, StorageOperation, StorageOutcome};
     use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
@@ -488,9 +489,8 @@ mod spans {
     use std::fmt;
     use std::sync::{Arc, Mutex};
 
-    use eventhubs_checkpoint::processor::{
-        CheckpointPolicy, HandlerError, PartitionContext, Processor, SpanEvents, handler_fn,
-    };
+    use eventhubs_checkpoint::processor::traces::SpanEvents;
+    use eventhubs_checkpoint::processor::{CheckpointPolicy, HandlerError, PartitionContext, Processor, handler_fn};
     use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
     use tokio::time::sleep;
     use tracing::field::{Field, Visit};

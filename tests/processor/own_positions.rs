@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{ResetError, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
 use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, EventError, Handler, HandlerError, OnEarlierStart, OnFailure, OnInvalidCheckpoint, OwnPosition,
-    PartitionContext, PartitionStart, PartitionState, StopReason,
+    EventError, Handler, HandlerError, OnEarlierStart, OnFailure, OnInvalidCheckpoint, OwnPosition, PartitionContext,
+    PartitionStart, PartitionState, StopReason,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
@@ -460,9 +461,9 @@ async fn a_reset_of_a_kept_position_is_refused() {
     let epoch = async || world.store("reader").await.list_ownerships().await.unwrap().records[0].record.epoch;
     let before = epoch().await;
     let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
-    assert!(matches!(outcomes["0"], ResetOutcome::NotDone(NotDone::OwnPosition)), "{outcomes:?}");
+    assert!(matches!(outcomes["0"], ResetOutcome::ResetError(ResetError::OwnPosition)), "{outcomes:?}");
     let outcomes = operator.reset(vec![(0.into(), at(4))], &ResetOptions::default()).await.unwrap();
-    assert!(matches!(outcomes[0].1, ResetOutcome::NotDone(NotDone::OwnPosition)), "{outcomes:?}");
+    assert!(matches!(outcomes[0].1, ResetOutcome::ResetError(ResetError::OwnPosition)), "{outcomes:?}");
     assert_eq!((world.checkpoint().await, epoch().await), (Some(9), before), "its owner is not displaced");
     let allowed = ResetOptions::default().with_allow_own_positions(true);
     let outcomes = executed(&plan, &operator, &allowed).await;

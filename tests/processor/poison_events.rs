@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{
-    DeadLetterPolicy, EventError, Handler, HandlerError, OnFailure, PartitionContext, handler_fn,
-};
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
+use eventhubs_checkpoint::processor::{EventError, Handler, HandlerError, OnFailure, PartitionContext, handler_fn};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use tokio::time::sleep;

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink, UndecodableEvent};
 use eventhubs_checkpoint::processor::{
-    DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError, HealthIssue, OnUndecodable, PartitionContext,
-    PartitionState, TrackedEvent, UndecodableEvent,
+    Handler, HandlerError, HealthIssue, OnUndecodable, PartitionContext, PartitionState, TrackedEvent,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;

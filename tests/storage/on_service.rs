@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
-use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome, StorageWarning, StoreConfig,
-};
+use eventhubs_checkpoint::store::protocol::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, ReleaseOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StorageWarning, StoreConfig};
 use eventhubs_checkpoint::testing::conformance::Container;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind, LeaseScope, OwnerId, Position, Result, conformance_tests};
 use tokio::time::Instant;

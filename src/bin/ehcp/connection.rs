@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
-use eventhubs_checkpoint::admin::{GroupDescription, GroupState, HubRanges, Operator, Reader};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupState};
+use eventhubs_checkpoint::admin::{HubRanges, Operator, Reader};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, NameCase, StoreConfig};

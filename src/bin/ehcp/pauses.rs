@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::admin::PartitionDescription;
+use eventhubs_checkpoint::admin::describe::PartitionDescription;
 use eventhubs_checkpoint::{PartitionId, Pause};
 
 use crate::output::printable_text;

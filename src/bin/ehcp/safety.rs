@@ -7,7 +7,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{Export, GroupDescription, NotDone, OwnerDescription, Sdk};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, OwnerDescription, Sdk};
+use eventhubs_checkpoint::admin::{Export, ResetError};
 use eventhubs_checkpoint::store::NameCase;
 
 use crate::args::{CaseArg, Global};
@@ -106,9 +107,9 @@ pub fn check_live<'a>(
 }
 
 /// Returns how a command ends that left a partition alone for this reason.
-pub fn exit_of(reason: &NotDone) -> Exit {
+pub fn exit_of(reason: &ResetError) -> Exit {
     match reason {
-        NotDone::Foreign { .. } | NotDone::Live { .. } | NotDone::OwnPosition => Exit::Refused,
+        ResetError::Foreign { .. } | ResetError::Live { .. } | ResetError::OwnPosition => Exit::Refused,
         _ => Exit::Failed,
     }
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use crate::balancer::{BatchGuard, LivenessTracker};
+use crate::balancer::LivenessTracker;
+use crate::balancer::reports::BatchGuard;
 use crate::clock::wait_until;
 use crate::error::Error;
 use crate::model::PartitionId;

@@ -1,8 +1,9 @@
 //! Scenarios of two or three instances that share partitions. `a` and `b` are instances of this crate.
 
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
-use eventhubs_checkpoint::store::{InitOutcome, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::protocol::InitOutcome;
+use eventhubs_checkpoint::store::protocol::handoff::HandoffRequestOutcome;
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position};
 
 use super::peer::{Owners, Peer, Positions};

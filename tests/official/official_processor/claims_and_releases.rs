@@ -9,7 +9,7 @@ use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::eventhubs::BlobCheckpointStore;
-use eventhubs_checkpoint::store::{Claim, ReleaseOutcome};
+use eventhubs_checkpoint::store::protocol::{Claim, ReleaseOutcome};
 use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer};
 use futures::future::join_all;
 use tokio::task::LocalSet;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::ReleaseOutcome;
+use eventhubs_checkpoint::store::protocol::ReleaseOutcome;
 use time::macros::datetime;
 use tokio::task::LocalSet;
 

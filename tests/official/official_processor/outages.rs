@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, ListResult};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, Result};
 use tokio::time::{Instant, sleep};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{Operator, ResetError, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::{ErrorKind, PartitionId, Result};
 use tokio::time::{Instant, sleep};
 
@@ -85,7 +85,7 @@ async fn stored_pause(scene: &Scene) {
                     paused.push(partition);
                 }
                 // It may have no checkpoint yet.
-                ResetOutcome::NotDone(NotDone::Failed(error))
+                ResetOutcome::ResetError(ResetError::Failed(error))
                     if error.kind() == ErrorKind::NotFound && partition == QUIET.into() => {}
                 _ => left.push(partition),
             }

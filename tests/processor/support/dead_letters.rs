@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::processor::{DeadLetter, DeadLetterPolicy, DeadLetterSink, Handler, HandlerError};
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterPolicy, DeadLetterSink};
+use eventhubs_checkpoint::processor::{Handler, HandlerError};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 
 use crate::world::{Instance, World};

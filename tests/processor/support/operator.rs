@@ -5,11 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, Operator, Plan, Reset, ResetOptions, ResetOutcome, ResetTarget};
+use eventhubs_checkpoint::admin::{Operator, Plan, Reset, ResetError, ResetOptions, ResetOutcome, ResetTarget};
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, StoreConfig,
-};
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::{OwnerId, Position};
 use futures::StreamExt;
 use tokio::time::sleep;
@@ -76,7 +75,8 @@ pub async fn done(plan: &Plan, operator: &Operator) {
 /// checkpoint that was reported.
 pub async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
     let outcomes = executed(plan, operator, &ResetOptions::default()).await;
-    let [(_, ResetOutcome::NotDone(NotDone::Changed { sequence_number }))] = &outcomes.iter().collect::<Vec<_>>()[..]
+    let [(_, ResetOutcome::ResetError(ResetError::Changed { sequence_number }))] =
+        &outcomes.iter().collect::<Vec<_>>()[..]
     else {
         panic!("{outcomes:?}")
     };

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 
 use eventhubs_checkpoint::blob::{ContainerCreation, ResponseInfo};
-use eventhubs_checkpoint::store::handoff::{HandoffRequestOutcome, HandoffStatus};
-use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, Lease, LeaseDurations,
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::protocol::handoff::{HandoffRequestOutcome, HandoffStatus};
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::protocol::{
+    AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, Lease, LeaseDurations,
 };
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{Latency, Platform};

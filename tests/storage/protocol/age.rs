@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::PartitionOwner;
-use eventhubs_checkpoint::store::LeaseDurations;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::time::Instant;
 

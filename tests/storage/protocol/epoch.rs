@@ -1,6 +1,6 @@
 //! Epochs: they only grow.
 
-use eventhubs_checkpoint::store::Claim;
+use eventhubs_checkpoint::store::protocol::Claim;
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault};
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::ETag;
-use eventhubs_checkpoint::store::{Adoption, CheckpointOutcome};
+use eventhubs_checkpoint::store::protocol::{Adoption, CheckpointOutcome};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use tokio::join;
 

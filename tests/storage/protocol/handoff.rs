@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::Result;
-use eventhubs_checkpoint::store::Claim;
-use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
+use eventhubs_checkpoint::store::protocol::Claim;
+use eventhubs_checkpoint::store::protocol::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
 use eventhubs_checkpoint::testing::faulty::Fault;
 use tokio::join;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::store::membership::{Heartbeat, HeartbeatOutcome};
+use eventhubs_checkpoint::store::protocol::membership::{Heartbeat, HeartbeatOutcome};
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use tokio::time::Instant;
 

@@ -2,7 +2,7 @@
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::InitOutcome;
+use eventhubs_checkpoint::store::protocol::InitOutcome;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan};
 use futures::future::join_all;
 

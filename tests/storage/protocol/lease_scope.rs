@@ -2,8 +2,8 @@
 
 use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::store::Ownership;
-use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
-use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, Heartbeat, HeartbeatOutcome};
+use eventhubs_checkpoint::store::protocol::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::protocol::membership::{DeclareDeadOutcome, Heartbeat, HeartbeatOutcome};
 use eventhubs_checkpoint::testing::faulty::Fault;
 
 use crate::bench::{Bench, Describe, EXPIRY, LOWER, Owner, Win, metadata, ownership};

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{Operator, ResetError, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::{Adoption, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::store::protocol::Adoption;
+use eventhubs_checkpoint::store::{GroupStoreBuilder, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
@@ -44,10 +45,10 @@ impl Describe for ResetOutcome {
         let named = |owner: &Option<OwnerId>| owner.as_ref().map_or("no owner", OwnerId::as_str).to_owned();
         match self {
             Self::Done => "done".to_owned(),
-            Self::NotDone(NotDone::Lost { by }) => format!("lost to {}", named(by)),
-            Self::NotDone(NotDone::Busy { operator }) => format!("busy: {operator}"),
-            Self::NotDone(NotDone::Foreign { owner }) => format!("foreign: {owner}"),
-            Self::NotDone(NotDone::Failed(error)) => format!("failed: {:?}", error.kind()),
+            Self::ResetError(ResetError::Lost { by }) => format!("lost to {}", named(by)),
+            Self::ResetError(ResetError::Busy { operator }) => format!("busy: {operator}"),
+            Self::ResetError(ResetError::Foreign { owner }) => format!("foreign: {owner}"),
+            Self::ResetError(ResetError::Failed(error)) => format!("failed: {:?}", error.kind()),
             Self::Indeterminate { written: true, .. } => "indeterminate, written".to_owned(),
             Self::Indeterminate { written: false, .. } => "indeterminate".to_owned(),
             other => panic!("{other:?}"),

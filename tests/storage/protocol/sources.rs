@@ -5,7 +5,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::OwnerId;
 use eventhubs_checkpoint::balancer::PartitionOwner;
 use eventhubs_checkpoint::blob::Condition;
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
 use eventhubs_checkpoint::testing::{SystemWallClock, WallClock};
 use futures::future::join_all;
 use tokio::join;

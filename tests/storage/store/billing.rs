@@ -8,10 +8,9 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
-use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, BillingType, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, ReleaseOutcome, StoreConfig,
-};
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, CheckpointOutcome, Claim, ClaimOutcome, ReleaseOutcome};
+use eventhubs_checkpoint::store::{BillingType, GroupStore, StoreConfig};
 use eventhubs_checkpoint::{OwnerId, Position, Result};
 
 use super::{group, win, zero};

@@ -10,8 +10,9 @@ use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ETag, ListResult, Metadata, ResponseInfo, WriteResult,
 };
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::store::membership::HeartbeatOutcome;
-use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder, StoreConfig};
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatOutcome;
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Platform};
 use eventhubs_checkpoint::{Error, ErrorKind, LeaseScope, OwnerId, PartitionId, Result};

@@ -14,7 +14,8 @@ use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{
     Blob, BlobContainer, Condition, ContainerCreation, ListResult, Metadata, WriteResult,
 };
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore, Lease, ReleaseOutcome, StoreConfig};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome, Lease, ReleaseOutcome};
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::WallClock;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};

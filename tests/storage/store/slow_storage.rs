@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{BlobContainer, Condition};
-use eventhubs_checkpoint::store::handoff::HandoffRequestOutcome;
-use eventhubs_checkpoint::store::membership::{DeclareDeadOutcome, HeartbeatOutcome};
-use eventhubs_checkpoint::store::{
-    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, GroupStore, InitOutcome, Lease, ReleaseOutcome,
-    StoreConfig,
+use eventhubs_checkpoint::store::protocol::handoff::HandoffRequestOutcome;
+use eventhubs_checkpoint::store::protocol::membership::{DeclareDeadOutcome, HeartbeatOutcome};
+use eventhubs_checkpoint::store::protocol::{
+    AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome, InitOutcome, Lease, ReleaseOutcome,
 };
+use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
 use eventhubs_checkpoint::testing::faulty::{Latency, Platform};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, Position};
 

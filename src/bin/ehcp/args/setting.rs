@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args as ClapArgs, ValueEnum};
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::GroupDescription;
+use eventhubs_checkpoint::admin::describe::GroupDescription;
 use time::OffsetDateTime;
 
 use crate::exit::{Failure, Result};

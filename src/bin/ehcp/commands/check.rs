@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, PartitionDescription};
 use serde::Serialize;
 use time::OffsetDateTime;
 use tokio::time::sleep;
@@ -313,7 +313,7 @@ fn format_data<T: Display>(name: &str, value: impl Display, (warn, crit): (Optio
 mod tests {
     use clap::Parser;
     use eventhubs_checkpoint::Pause;
-    use eventhubs_checkpoint::admin::OwnershipState;
+    use eventhubs_checkpoint::admin::describe::OwnershipState;
 
     use super::*;
     use crate::watching::tests::{later, look};

@@ -1,6 +1,6 @@
 //! `ehcp cost`.
 
-use eventhubs_checkpoint::admin::{GroupDescription, Sdk};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, Sdk};
 use eventhubs_checkpoint::cost::{BilledRequests, GroupSize, RequestPrices, SteadyRequests};
 use eventhubs_checkpoint::store::BillingType;
 use serde::Serialize;

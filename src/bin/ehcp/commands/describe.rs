@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, OwnershipState, PartitionDescription};
 use serde::Serialize;
 
 use crate::args::{DescribeArgs, Global};

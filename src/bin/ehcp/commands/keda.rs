@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, KedaPartition, KedaPoll, KedaReason, KedaScale};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupSummary};
+use eventhubs_checkpoint::admin::keda::{KedaPartition, KedaPoll, KedaReason, KedaScale};
 use serde::Serialize;
 
 use crate::args::{Global, KedaArgs};

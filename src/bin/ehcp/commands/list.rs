@@ -1,7 +1,8 @@
 //! `ehcp list`.
 
 use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, Reader, list_groups};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupSummary};
+use eventhubs_checkpoint::admin::{Reader, list_groups};
 use eventhubs_checkpoint::store::NameCase;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{Export, RecordedPosition};
+use eventhubs_checkpoint::admin::Export;
+use eventhubs_checkpoint::admin::describe::RecordedPosition;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::{Failure, Result};

@@ -1,7 +1,8 @@
 //! `ehcp release`.
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{PartitionDescription, ResetOptions};
+use eventhubs_checkpoint::admin::ResetOptions;
+use eventhubs_checkpoint::admin::describe::PartitionDescription;
 use serde::Serialize;
 
 use crate::args::{Global, ReleaseArgs};

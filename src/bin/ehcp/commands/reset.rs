@@ -2,7 +2,8 @@
 
 use eventhubs_checkpoint::admin::{Export, Operator, Reset, ResetTarget};
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::{InitOutcome, NameCase};
+use eventhubs_checkpoint::store::NameCase;
+use eventhubs_checkpoint::store::protocol::InitOutcome;
 use eventhubs_checkpoint::{ConsumerGroup, ErrorKind};
 use time::OffsetDateTime;
 

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 
+use eventhubs_checkpoint::admin::describe::PartitionDescription;
 use eventhubs_checkpoint::admin::{
-    NotDone, Operator, PartitionDescription, Plan, PlannedChange, PlannedEffect, Reset, ResetOptions, ResetOutcome,
+    Operator, Plan, PlannedChange, PlannedEffect, Reset, ResetError, ResetOptions, ResetOutcome,
 };
 use eventhubs_checkpoint::store::NameCase;
 use eventhubs_checkpoint::{EventHubSource, PartitionId};
@@ -195,8 +196,8 @@ impl PartitionResult {
     fn from_outcome(outcome: &ResetOutcome) -> Self {
         match outcome {
             ResetOutcome::Done => Self::done(),
-            ResetOutcome::NotDone(NotDone::Failed(error)) => Self::failed(&with_causes(error)),
-            ResetOutcome::NotDone(reason) => Self { exit: exit_of(reason), ..Self::failed(&reason.to_string()) },
+            ResetOutcome::ResetError(ResetError::Failed(error)) => Self::failed(&with_causes(error)),
+            ResetOutcome::ResetError(reason) => Self { exit: exit_of(reason), ..Self::failed(&reason.to_string()) },
             ResetOutcome::Indeterminate { written: true, .. } => Self {
                 text: "set, but not released: it is claimed after the lease duration".to_owned(),
                 ..Self::unknown()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::Pause;
-use eventhubs_checkpoint::admin::OwnershipState;
+use eventhubs_checkpoint::admin::describe::OwnershipState;
 
 use crate::output::Tone;
 

@@ -1,7 +1,7 @@
 //! One partition in detail, as text.
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::admin::{CheckpointDescription, OwnerDescription, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{CheckpointDescription, OwnerDescription, PartitionDescription};
 use time::OffsetDateTime;
 
 use super::figures::{draw_sparkline, format_clock, format_rate, group_digits};

@@ -1,6 +1,6 @@
 //! The first lines of the screen: pure.
 
-use eventhubs_checkpoint::admin::GroupDescription;
+use eventhubs_checkpoint::admin::describe::GroupDescription;
 use time::OffsetDateTime;
 
 use super::figures::{format_clock, format_rate, group_digits};

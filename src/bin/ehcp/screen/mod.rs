@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream};
-use eventhubs_checkpoint::admin::GroupDescription;
+use eventhubs_checkpoint::admin::describe::GroupDescription;
 use eventhubs_checkpoint::store::NameCase;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::PartitionDescription;
+use eventhubs_checkpoint::admin::describe::PartitionDescription;
 use time::OffsetDateTime;
 
 use super::columns::ScreenColumn;
@@ -125,7 +125,7 @@ pub fn last_hour<'a>(
 #[cfg(test)]
 mod tests {
     use eventhubs_checkpoint::Pause;
-    use eventhubs_checkpoint::admin::OwnershipState;
+    use eventhubs_checkpoint::admin::describe::OwnershipState;
     use time::macros::datetime;
 
     use super::*;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{GroupDescription, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, PartitionDescription};
 use time::OffsetDateTime;
 
 use super::row::PartitionRow;

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::admin::GroupState;
+use eventhubs_checkpoint::admin::describe::GroupState;
 use eventhubs_checkpoint::source::Lag;
 use eventhubs_checkpoint::store::{RequestCounts, StorageOperation, StorageOutcome};
 use serde::Serialize;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use eventhubs_checkpoint::ConsumerGroup;
-use eventhubs_checkpoint::admin::PartitionDescription;
+use eventhubs_checkpoint::admin::describe::PartitionDescription;
 use metrics::{Label, counter, describe_counter, describe_gauge, gauge, with_local_recorder};
 use metrics_exporter_prometheus::PrometheusBuilder;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use eventhubs_checkpoint::admin::{GroupDescription, OwnershipState, PartitionDescription, Sdk};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, OwnershipState, PartitionDescription, Sdk};
 use eventhubs_checkpoint::{OwnerId, PartitionId, Pause};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use eventhubs_checkpoint::PartitionId;
-use eventhubs_checkpoint::admin::{GroupDescription, GroupSummary, Member, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupSummary, Member, PartitionDescription};
 use serde::Serialize;
 use time::OffsetDateTime;
 

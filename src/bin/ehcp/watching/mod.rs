@@ -10,7 +10,8 @@ mod timer;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{GroupDescription, Reader};
+use eventhubs_checkpoint::admin::Reader;
+use eventhubs_checkpoint::admin::describe::GroupDescription;
 use eventhubs_checkpoint::store::{RequestCounts, StorageOperation};
 use futures::Stream;
 use futures::stream::unfold;

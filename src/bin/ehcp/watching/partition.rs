@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::admin::{CheckpointDescription, OwnershipState, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{CheckpointDescription, OwnershipState, PartitionDescription};
 use serde::Serialize;
 use time::{Duration, OffsetDateTime};
 

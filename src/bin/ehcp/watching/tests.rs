@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::admin::{GroupDescription, HubRanges, Operator, PartitionDescription};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, PartitionDescription};
+use eventhubs_checkpoint::admin::{HubRanges, Operator};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::source::PartitionProperties;
-use eventhubs_checkpoint::store::{AdoptOutcome, Claim, ClaimOutcome, GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Claim, ClaimOutcome};
+use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 
 pub fn owner(id: &str) -> OwnerId {

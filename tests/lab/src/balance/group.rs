@@ -11,7 +11,7 @@ use eventhubs_checkpoint::internal::planner::{
     ETag, Heartbeat, Moment, Observer, Ownership, Plan, Policy, View, observe, plan,
 };
 use eventhubs_checkpoint::store::OwnershipRecord;
-use eventhubs_checkpoint::store::membership::HeartbeatRecord;
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatRecord;
 use eventhubs_checkpoint::{Identity, OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

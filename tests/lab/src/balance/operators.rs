@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::internal::planner::{ETag, Moment, Observer, Ownership, Plan, Policy, observe, plan};
-use eventhubs_checkpoint::store::{LeaseDurations, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 use eventhubs_checkpoint::{Identity, Incarnation, OwnerId, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use eventhubs_checkpoint::internal::planner::{ETag, Observer, Ownership, PlannedClaim, View, observe};
-use eventhubs_checkpoint::store::{LeaseDurations, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 use eventhubs_checkpoint::{Identity, Incarnation, OwnerId, PartitionId};
 use serde::de::DeserializeOwned;
 use time::OffsetDateTime;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::sim::Simulation;
 use eventhubs_checkpoint::balancer::{BalancerConfig, ClaimReason, OwnershipEvent};
 use eventhubs_checkpoint::store::Ownership;
-use eventhubs_checkpoint::store::membership::Heartbeat;
+use eventhubs_checkpoint::store::protocol::membership::Heartbeat;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
 use eventhubs_checkpoint::{LeaseScope, PartitionId};
 

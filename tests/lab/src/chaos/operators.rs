@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{Operator, ResetError, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::internal::lock::lock;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
@@ -70,9 +70,9 @@ impl From<&ResetOutcome> for Outcome {
     fn from(outcome: &ResetOutcome) -> Self {
         match outcome {
             ResetOutcome::Done => Self::Done,
-            ResetOutcome::NotDone(NotDone::Lost { .. }) => Self::Lost,
-            ResetOutcome::NotDone(NotDone::Busy { .. }) => Self::Busy,
-            ResetOutcome::NotDone(NotDone::Failed(_)) => Self::Failed,
+            ResetOutcome::ResetError(ResetError::Lost { .. }) => Self::Lost,
+            ResetOutcome::ResetError(ResetError::Busy { .. }) => Self::Busy,
+            ResetOutcome::ResetError(ResetError::Failed(_)) => Self::Failed,
             ResetOutcome::Indeterminate { written: true, .. } => Self::IndeterminateButWritten,
             ResetOutcome::Indeterminate { .. } => Self::Unsure,
             _ => Self::Refused,
@@ -178,14 +178,14 @@ mod tests {
 
     #[test]
     fn a_report_is_kept_as_its_outcome() {
-        let lost = NotDone::Lost { by: None };
-        let busy = NotDone::Busy { operator: OwnerId::new("operator-1").unwrap() };
-        let foreign = NotDone::Foreign { owner: OwnerId::new("python").unwrap() };
+        let lost = ResetError::Lost { by: None };
+        let busy = ResetError::Busy { operator: OwnerId::new("operator-1").unwrap() };
+        let foreign = ResetError::Foreign { owner: OwnerId::new("python").unwrap() };
         for (report, outcome) in [
             (ResetOutcome::Done, Outcome::Done),
-            (ResetOutcome::NotDone(lost), Outcome::Lost),
-            (ResetOutcome::NotDone(busy), Outcome::Busy),
-            (ResetOutcome::NotDone(foreign), Outcome::Refused),
+            (ResetOutcome::ResetError(lost), Outcome::Lost),
+            (ResetOutcome::ResetError(busy), Outcome::Busy),
+            (ResetOutcome::ResetError(foreign), Outcome::Refused),
             (ResetOutcome::Indeterminate { written: true, error: None }, Outcome::IndeterminateButWritten),
             (ResetOutcome::Indeterminate { written: false, error: None }, Outcome::Unsure),
         ] {

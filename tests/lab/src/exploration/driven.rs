@@ -9,9 +9,10 @@ use eventhubs_checkpoint::internal::balancer::{
 };
 use eventhubs_checkpoint::internal::planner::{ETag, Heartbeat, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
-use eventhubs_checkpoint::store::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
-use eventhubs_checkpoint::store::membership::{HeartbeatOutcome, HeartbeatRecord};
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, Lease, LeaseDurations, OwnershipRecord, ReleaseOutcome};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::protocol::handoff::{Handoff, HandoffRequestOutcome, HandoffStatus};
+use eventhubs_checkpoint::store::protocol::membership::{HeartbeatOutcome, HeartbeatRecord};
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome, Lease, LeaseDurations, ReleaseOutcome};
 use eventhubs_checkpoint::{Error, ErrorKind, Identity, PartitionId};
 use rand::SeedableRng;
 use rand::rngs::StdRng;

@@ -7,7 +7,8 @@ use time::OffsetDateTime;
 use eventhubs_checkpoint::internal::planner::{ETag, Ownership};
 use eventhubs_checkpoint::internal::recorded as names;
 use eventhubs_checkpoint::internal::relation::Relation;
-use eventhubs_checkpoint::store::{LeaseDurations, OwnershipRecord};
+use eventhubs_checkpoint::store::OwnershipRecord;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 use eventhubs_checkpoint::{Identity, OwnerId, PartitionId};
 
 use super::scenario::Member;

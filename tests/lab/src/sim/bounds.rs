@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::processor::OnFailure;
-use eventhubs_checkpoint::store::LeaseDurations;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 
 use super::plan::{HEAVY, Settings, Tuning};
 

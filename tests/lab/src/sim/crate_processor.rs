@@ -10,9 +10,10 @@ use std::time::Duration;
 use eventhubs_checkpoint::balancer::{BalancerConfig, LoadBalancingStrategy, OnLeaseExpiry};
 use eventhubs_checkpoint::internal::clock::LeaseClock;
 use eventhubs_checkpoint::internal::lock::lock;
+use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
 use eventhubs_checkpoint::processor::{
-    CheckpointPolicy, DeadLetterPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, OwnPosition,
-    PartitionContext, PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
+    CheckpointPolicy, Handler, HandlerError, OnInvalidCheckpoint, OnShutdown, OwnPosition, PartitionContext,
+    PartitionStart, Processor, ProcessorConfig, StopReason, TrackedEvent,
 };
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};

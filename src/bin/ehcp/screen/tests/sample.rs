@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use eventhubs_checkpoint::OwnerId;
-use eventhubs_checkpoint::admin::{GroupDescription, GroupState, OwnershipState, PartitionDescription, Sdk};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupState, OwnershipState, PartitionDescription, Sdk};
 use time::OffsetDateTime;
 use time::macros::datetime;
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::admin::{GroupDescription, HubRanges, Operator, Reset, ResetTarget};
+use eventhubs_checkpoint::admin::describe::GroupDescription;
+use eventhubs_checkpoint::admin::{HubRanges, Operator, Reset, ResetTarget};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::{Claim, ClaimOutcome, GroupStore};
+use eventhubs_checkpoint::store::GroupStore;
+use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId};
 

@@ -1,6 +1,6 @@
 //! Rates, times and strips.
 
-use eventhubs_checkpoint::admin::OwnershipState;
+use eventhubs_checkpoint::admin::describe::OwnershipState;
 use eventhubs_checkpoint::source::LagState;
 
 use super::super::tests::*;

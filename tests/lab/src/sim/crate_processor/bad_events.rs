@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::processor::{DeadLetter, DeadLetterSink, EventError, HandlerError, PartitionContext};
+use eventhubs_checkpoint::processor::dead_letters::{DeadLetter, DeadLetterSink};
+use eventhubs_checkpoint::processor::{EventError, HandlerError, PartitionContext};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Error, ErrorKind, PartitionId};
 use tokio::time::sleep;

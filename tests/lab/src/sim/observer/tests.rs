@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{NotDone, ResetOutcome};
+use eventhubs_checkpoint::admin::{ResetError, ResetOutcome};
 use eventhubs_checkpoint::internal::codec::{encode_checkpoint, encode_heartbeat, encode_ownership};
 use eventhubs_checkpoint::processor::{ReleaseReason, StopReason};
-use eventhubs_checkpoint::store::membership::HeartbeatRecord;
+use eventhubs_checkpoint::store::protocol::membership::HeartbeatRecord;
 use eventhubs_checkpoint::store::{CheckpointRecord, OwnershipRecord};
 use eventhubs_checkpoint::testing::memory_hub::MemoryEvent;
 use eventhubs_checkpoint::{Identity, Incarnation, LeaseScope, OwnerId, PartitionId, Pause};
@@ -271,7 +271,7 @@ fn an_operator_writes_the_wanted_position_as_owner() {
 
 #[test]
 fn an_operator_must_report_the_truth() {
-    let lost = || ResetOutcome::NotDone(NotDone::Lost { by: None });
+    let lost = || ResetOutcome::ResetError(ResetError::Lost { by: None });
     let unsure = |written| ResetOutcome::Indeterminate { written, error: None };
     // The checkpoints that it writes, whether it releases, and whether these reports are true: done, not done,
     // indeterminate, indeterminate but written.
@@ -309,7 +309,7 @@ fn an_operator_writes_nothing_after_giving_up() {
     let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
     scene.resets(operator, 3);
-    scene.observer.lock().reported(operator, 0, &ResetOutcome::NotDone(NotDone::Lost { by: None }));
+    scene.observer.lock().reported(operator, 0, &ResetOutcome::ResetError(ResetError::Lost { by: None }));
     assert_eq!(scene.broken(), nothing());
     scene.stores(operator, 3);
     assert_eq!(scene.broken(), [Invariant::Operator]);

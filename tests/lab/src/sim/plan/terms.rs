@@ -5,7 +5,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::balancer::LoadBalancingStrategy;
 use eventhubs_checkpoint::processor::ProcessorConfig;
-use eventhubs_checkpoint::store::{LeaseDurations, StoreConfig};
+use eventhubs_checkpoint::store::StoreConfig;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::LeaseScope;
 use eventhubs_checkpoint::processor::OnFailure;
-use eventhubs_checkpoint::store::LeaseDurations;
+use eventhubs_checkpoint::store::protocol::LeaseDurations;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
