@@ -18,7 +18,7 @@ const NO_OFFSET: &str = "its offset is not known, so SDKs that start by the offs
 /// What a reset would change.
 ///
 /// Nothing is written before [`execute`](Self::execute). Its JSON has a `schema`, see
-/// [`GroupDescription`](super::GroupDescription).
+/// [`GroupDescription`](super::describe::GroupDescription).
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct Plan {

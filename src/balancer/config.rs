@@ -155,7 +155,7 @@ impl BalancerConfig {
         /// call of the handler that takes too long.
         ///
         /// A blocked runtime is another matter, with a fixed limit: after 10 s the instance counts as
-        /// [stalled](super::Stalled::runtime) and claims nothing.
+        /// [stalled](super::reports::Stalled::runtime) and claims nothing.
         with_stall_timeout(stall_timeout: Duration);
         /// Sets whether partitions move between live owners by handoff: the claiming instance requests the partition,
         /// and the owner stops its handler and writes the last checkpoint before it releases the partition, so that no

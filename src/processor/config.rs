@@ -237,7 +237,7 @@ impl ProcessorConfig {
         ///
         /// Such a call has the same timeouts as any other, and its failure restarts the partition, so that the events
         /// after the checkpoint are delivered again. Once the handler accepts them, their failures are forgotten, so
-        /// [`DeadLetterPolicy`](super::DeadLetterPolicy) never moves an event that fails only in empty batches: use
+        /// [`DeadLetterPolicy`](super::dead_letters::DeadLetterPolicy) never moves an event that fails only in empty batches: use
         /// [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter).
         #[doc(alias = "max_wait_time")]
         #[doc(alias = "maximum_wait_time")]

@@ -14,26 +14,26 @@
 //! | some operations are not permitted | [`with_denied`](Platform::with_denied) | [permissions of a SAS], [roles] |
 //! | 404 without an error code | [`with_error_codes`](Platform::with_error_codes) | [azure-sdk-for-cpp#5369], [azure-storage-node#356], [Azurite#88] |
 //!
-//! [naming rules]:
-//! https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
-//! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674 [AzureStorageExplorer#1133]:
-//! https://github.com/microsoft/AzureStorageExplorer/issues/1133 [AzureStorageExplorer#2833]:
-//! https://github.com/microsoft/AzureStorageExplorer/issues/2833 [wellcomecollection/platform#4790]:
-//! https://github.com/wellcomecollection/platform/issues/4790 [azure-docs#57754]:
-//! https://github.com/MicrosoftDocs/azure-docs/issues/57754 [azure-sdk-for-python#34734]:
-//! https://github.com/Azure/azure-sdk-for-python/issues/34734 [azure-sdk-for-python#40061]:
-//! https://github.com/Azure/azure-sdk-for-python/issues/40061 [adlfs#277]: https://github.com/fsspec/adlfs/pull/277
-//! [latency]: https://learn.microsoft.com/azure/storage/blobs/storage-blobs-latency [soft delete]:
-//! https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview [versioning]:
-//! https://learn.microsoft.com/azure/storage/blobs/versioning-overview [azure-storage-net#612]:
-//! https://github.com/Azure/azure-storage-net/issues/612 [azure-storage-fuse#50]:
-//! https://github.com/Azure/azure-storage-fuse/pull/50 [permissions of a SAS]:
-//! https://learn.microsoft.com/rest/api/storageservices/create-service-sas [roles]:
-//! https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage [azure-sdk-for-cpp#5369]:
-//! https://github.com/Azure/azure-sdk-for-cpp/issues/5369 [azure-storage-node#356]:
-//! https://github.com/Azure/azure-storage-node/issues/356 [Azurite#88]: https://github.com/Azure/Azurite/issues/88
-//! [Calder et al., SOSP 2011]:
-//! https://azure.microsoft.com/blog/sosp-paper-windows-azure-storage-a-highly-available-cloud-storage-service-with-strong-consistency/
+//! [naming rules]: https://learn.microsoft.com/rest/api/storageservices/naming-and-referencing-containers--blobs--and-metadata
+//! [azure-sdk-for-java#36674]: https://github.com/Azure/azure-sdk-for-java/issues/36674
+//! [AzureStorageExplorer#1133]: https://github.com/microsoft/AzureStorageExplorer/issues/1133
+//! [AzureStorageExplorer#2833]: https://github.com/microsoft/AzureStorageExplorer/issues/2833
+//! [wellcomecollection/platform#4790]: https://github.com/wellcomecollection/platform/issues/4790
+//! [azure-docs#57754]: https://github.com/MicrosoftDocs/azure-docs/issues/57754
+//! [azure-sdk-for-python#34734]: https://github.com/Azure/azure-sdk-for-python/issues/34734
+//! [azure-sdk-for-python#40061]: https://github.com/Azure/azure-sdk-for-python/issues/40061
+//! [adlfs#277]: https://github.com/fsspec/adlfs/pull/277
+//! [latency]: https://learn.microsoft.com/azure/storage/blobs/storage-blobs-latency
+//! [soft delete]: https://learn.microsoft.com/azure/storage/blobs/soft-delete-blob-overview
+//! [versioning]: https://learn.microsoft.com/azure/storage/blobs/versioning-overview
+//! [azure-storage-net#612]: https://github.com/Azure/azure-storage-net/issues/612
+//! [azure-storage-fuse#50]: https://github.com/Azure/azure-storage-fuse/pull/50
+//! [permissions of a SAS]: https://learn.microsoft.com/rest/api/storageservices/create-service-sas
+//! [roles]: https://learn.microsoft.com/azure/role-based-access-control/built-in-roles/storage
+//! [azure-sdk-for-cpp#5369]: https://github.com/Azure/azure-sdk-for-cpp/issues/5369
+//! [azure-storage-node#356]: https://github.com/Azure/azure-storage-node/issues/356
+//! [Azurite#88]: https://github.com/Azure/Azurite/issues/88
+//! [Calder et al., SOSP 2011]: https://azure.microsoft.com/blog/sosp-paper-windows-azure-storage-a-highly-available-cloud-storage-service-with-strong-consistency/
 //!
 //! # Guarantees
 //!
