@@ -1,4 +1,4 @@
-//! The dashboard and the alerts use metrics and labels that exist.
+//! The dashboard and the alerts use metrics and labels that exist. Each alert is explained.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -27,8 +27,8 @@ fn series(text: &str) -> BTreeSet<&str> {
 
 /// Returns whether `ehcp serve` has this metric, by the page that lists them.
 fn is_metric_of_groups(name: &str) -> bool {
-    let page = read("docs/observability.md");
-    let (_, section) = page.split_once("### Metrics of whole groups").unwrap();
+    let page = read("docs/metrics.md");
+    let (_, section) = page.split_once("\n## Metrics of whole groups\n").unwrap();
     section.split_once("\n## ").unwrap().0.contains(&format!("| `{name}` |"))
 }
 
@@ -57,6 +57,17 @@ fn every_metric_of_the_alerts_exists() {
     assert!(names.len() > 9, "{names:?}");
     let unknown: Vec<_> = names.into_iter().filter(|name| !is_metric(name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+#[test]
+fn every_alert_has_a_section() {
+    let page = read("docs/metrics.md");
+    let alerts = read(ALERTS);
+    let names: Vec<_> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(names.len() > 9, "{names:?}");
+    for name in names {
+        assert!(page.contains(&format!("\n### {name}\n")), "docs/metrics.md has no section {name}");
+    }
 }
 
 #[test]
