@@ -69,10 +69,10 @@ mod continuation {
     /// processes. `--nocapture` shows them all.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn is_exactly_after_the_checkpoint() {
-        let page = std::fs::read_to_string(repository::root().join("docs/migration.md")).unwrap();
+        let page = std::fs::read_to_string(repository::root().join("docs/legacy-records.md")).unwrap();
         let rows: Vec<_> = stream::iter(Source::ALL).map(continued).buffered(CONCURRENT).collect().await;
         println!("| source | partition 0 | partition 1 | partition 2 |\n|---|---|---|---|\n{}", rows.join("\n"));
-        assert!(rows.iter().all(|row| page.contains(row)), "docs/migration.md has another table");
+        assert!(rows.iter().all(|row| page.contains(row)), "docs/legacy-records.md has another table");
     }
 
     async fn continued(source: Source) -> String {

@@ -1,5 +1,5 @@
-//! The moves in `docs/migration.md`, step by step: a running group of another SDK moves to this crate under load, and
-//! back. Each step is measured, and with `--nocapture` the tables are printed.
+//! The moves in `docs/moving-a-group.md`, step by step: a running group of another SDK moves to this crate under load,
+//! and back. Each step is measured, and with `--nocapture` the tables are printed.
 //!
 //! The environment sets the size: `MOVE_INSTANCES`, `MOVE_PARTITIONS` and `MOVE_LEASE_SECONDS`.
 

@@ -21,8 +21,8 @@ async fn verbatim(partitions: u16) -> Fleet {
     fleet
 }
 
-/// The steps of `docs/migration.md` one after another, under names that all share: the official store gives way to
-/// that of this crate, which needs the newer SDK, and then the official processor gives way, too.
+/// The steps of `docs/moving-a-group.md` one after another, under names that all share: the official store gives way
+/// to that of this crate, which needs the newer SDK, and then the official processor gives way, too.
 pub async fn the_store_is_replaced_then_the_processor() {
     let fleet = verbatim(4).await;
     let c = fleet.foreign(Sdk::Rust).await;
