@@ -57,7 +57,7 @@ fn the_prices_of_load_balancing_are_computed() {
         ("the same, `LeaseScope::Instance`", GroupSize::new(2048, 300), &instance),
     ];
     let rows = rows.map(|(name, size, (processor, store))| row(name, estimate(size, processor, store)));
-    assert_has_lines("docs/performance.md", &rows);
+    assert_has_lines("docs/sizing.md", &rows);
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn the_prices_of_checkpoints_are_computed() {
         let of_partition = with_commas(checkpoints / 32.0);
         format!("| {name} | {of_partition} | {:.2} | {:.2} |", usd(checkpoints / 32.0), usd(checkpoints))
     });
-    assert_has_lines("docs/performance.md", &rows);
+    assert_has_lines("docs/sizing.md", &rows);
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn the_pace_of_each_lease_duration_is_computed() {
         &StoreConfig::fast_failover(),
     );
     let first = format!("| 14 s, `fast_failover` | 4 s | 19 s |  | {:.0} |", fast.listings);
-    assert_has_lines("docs/performance.md", &[first].into_iter().chain(rows).collect::<Vec<_>>());
+    assert_has_lines("docs/sizing.md", &[first].into_iter().chain(rows).collect::<Vec<_>>());
 }
 
 #[test]
