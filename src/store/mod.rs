@@ -60,9 +60,9 @@ use crate::util::lock;
 /// The single steps of the protocol, for authors of load-balancing loops of their own. The
 /// [`balancer`](crate::balancer) and the [`processor`](crate::processor) take these steps for you.
 ///
-/// A loop lists the ownerships ([`GroupStore::list_ownerships`]), claims partitions by [`Claim`](protocol::Claim)s,
-/// renews its [`Lease`](protocol::Lease)s, adopts the checkpoint of each partition that it won
-/// ([`Adoption`](protocol::Adoption)), and releases. The example `store_only` does all of it.
+/// A loop lists the ownerships ([`GroupStore::list_ownerships`]), claims partitions by [`Claim`]s,
+/// renews its [`Lease`]s, adopts the checkpoint of each partition that it won
+/// ([`Adoption`]), and releases. The example `store_only` does all of it.
 pub mod protocol {
     pub use super::adopt::{AdoptOutcome, Adoption};
     pub use super::checkpoint::{CheckpointOutcome, InitOutcome};
