@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use eventhubs_checkpoint::LOG_FILTER;
 use tracing_subscriber::EnvFilter;
 
 #[path = "consumer/args.rs"]
@@ -62,10 +63,8 @@ async fn main() -> ExitCode {
     // The official client and its AMQP stack log each link that breaks; this crate recovers and logs it itself. A
     // directive in `RUST_LOG` that names one of them overrides this.
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_else(|_| "warn".to_owned());
-    let filter = format!(
-        "azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn,{directives}"
-    );
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
+    let filter = format!("{LOG_FILTER},{directives}");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     match run(&args).await {
         Ok(report) => {
             let json = serde_json::to_string(&report);

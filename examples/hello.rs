@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::{
-    AzureContainer, EventContext, EventHubSource, GroupStore, OwnerId, Processor, each_event, event_handler_fn,
+    AzureContainer, EventContext, EventHubSource, GroupStore, LOG_FILTER, OwnerId, Processor, each_event,
+    event_handler_fn,
 };
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     // Silences the official client: this crate recovers from what it logs.
-    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn";
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(LOG_FILTER).with_writer(std::io::stderr).init();
 
     // EVENTHUBS_CONNECTION_STRING, with the EntityPath of the event hub, and AZURE_STORAGE_CONNECTION_STRING.
     let source = EventHubSource::from_env("$Default")?.connect().await?;

@@ -17,8 +17,8 @@ use eventhubs_checkpoint::metrics::BUCKETS;
 use eventhubs_checkpoint::processor::{HealthIssue, LoadBalancingStrategy, ProcessorConfig, ProcessorHandle};
 use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::{
-    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, Handler, HandlerError, OwnerId, PartitionContext,
-    PartitionId, Processor, StopReason,
+    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, Handler, HandlerError, LOG_FILTER, OwnerId,
+    PartitionContext, PartitionId, Processor, StopReason,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -56,8 +56,7 @@ fn read_variable(name: &str) -> Result<String, BoxError> {
 
 #[tokio::main]
 async fn main() -> Result<(), BoxError> {
-    let filter = "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn";
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(LOG_FILTER).with_writer(std::io::stderr).init();
     let metrics = install_recorder()?; // before the store connects
 
     let hub = read_variable("EVENTHUBS_CONNECTION_STRING")?;

@@ -90,7 +90,7 @@ pub use telemetry::metrics;
 #[cfg(feature = "azure")]
 pub use blob::azure::AzureContainer;
 #[cfg(feature = "eventhubs")]
-pub use eventhubs::{EventHubDeadLetterSink, EventHubSource};
+pub use eventhubs::{EventHubDeadLetterSink, EventHubSource, LOG_FILTER};
 
 #[cfg(any(feature = "azure", feature = "eventhubs"))]
 pub use azure_core;
@@ -104,12 +104,62 @@ pub use time;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// Compiles the examples of the page about effects.
-#[cfg(all(doctest, feature = "azure", feature = "eventhubs"))]
-#[doc = include_str!("../docs/effects.md")]
-mod effects {}
-
-/// Compiles the examples of the page about handlers.
-#[cfg(all(doctest, feature = "azure", feature = "eventhubs", feature = "testing"))]
-#[doc = include_str!("../docs/handlers.md")]
-mod handlers {}
+/// The guide: the pages in the folder `docs` of the package. Start with [how it works](how_it_works), the
+/// [tutorial](tutorial), or [handlers].
+#[cfg(any(doc, all(doctest, feature = "azure", feature = "eventhubs", feature = "testing", feature = "metrics")))]
+pub mod guide {
+    #[doc = include_str!("../docs/tutorial.md")]
+    pub mod tutorial {}
+    #[doc = include_str!("../docs/how-it-works.md")]
+    pub mod how_it_works {}
+    #[doc = include_str!("../docs/handlers.md")]
+    pub mod handlers {}
+    #[doc = include_str!("../docs/effects.md")]
+    pub mod effects {}
+    #[doc = include_str!("../docs/comparison.md")]
+    pub mod comparison {}
+    #[doc = include_str!("../docs/migration.md")]
+    pub mod migration {}
+    #[doc = include_str!("../docs/moving-a-group.md")]
+    pub mod moving_a_group {}
+    #[doc = include_str!("../docs/legacy-records.md")]
+    pub mod legacy_records {}
+    #[doc = include_str!("../docs/faq.md")]
+    pub mod faq {}
+    #[doc = include_str!("../docs/storage.md")]
+    pub mod storage {}
+    #[doc = include_str!("../docs/regions.md")]
+    pub mod regions {}
+    #[doc = include_str!("../docs/kubernetes.md")]
+    pub mod kubernetes {}
+    #[doc = include_str!("../docs/observability.md")]
+    pub mod observability {}
+    #[doc = include_str!("../docs/metrics.md")]
+    pub mod metrics {}
+    #[doc = include_str!("../docs/logs.md")]
+    pub mod logs {}
+    #[doc = include_str!("../docs/traces.md")]
+    pub mod traces {}
+    #[doc = include_str!("../docs/runbook.md")]
+    pub mod runbook {}
+    #[doc = include_str!("../docs/ehcp.md")]
+    pub mod ehcp {}
+    #[doc = include_str!("../docs/sizing.md")]
+    pub mod sizing {}
+    #[doc = include_str!("../docs/performance.md")]
+    pub mod performance {}
+    #[doc = include_str!("../docs/guarantees.md")]
+    pub mod guarantees {}
+    #[doc = include_str!("../docs/verification.md")]
+    pub mod verification {}
+    #[doc = include_str!("../docs/protocol.md")]
+    pub mod protocol {}
+    #[doc = include_str!("../docs/life-of-a-partition.md")]
+    pub mod life_of_a_partition {}
+    #[doc = include_str!("../docs/stability.md")]
+    pub mod stability {}
+    #[doc = include_str!("../docs/design-notes.md")]
+    pub mod design_notes {}
+    #[doc = include_str!("../docs/glossary.md")]
+    pub mod glossary {}
+}

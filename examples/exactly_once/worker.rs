@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::processor::ProcessorConfig;
 use eventhubs_checkpoint::store::StoreConfig;
-use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, Processor};
-use tracing_subscriber::EnvFilter;
+use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, LOG_FILTER, OwnerId, Processor};
 
 use crate::Failure;
 use crate::database::Database;
@@ -19,10 +18,7 @@ const LOAD_BALANCING_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Processes until SIGTERM.
 pub async fn run(owner: &str, is_fenced: bool) -> Result<(), Failure> {
-    let filter = EnvFilter::new(
-        "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn",
-    );
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(LOG_FILTER).with_ansi(false).with_writer(std::io::stderr).init();
 
     let workspace = Workspace::from_environment()?;
     let group = ConsumerGroup::from_connection_string(&workspace.hub, "$Default")?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::source::EventSource;
 use eventhubs_checkpoint::testing::conformance::Container;
-use eventhubs_checkpoint::{EventHubSource, GroupStore, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{EventHubSource, GroupStore, LOG_FILTER, OwnerId, PartitionId, Position};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -46,10 +46,8 @@ type Positions = BTreeMap<PartitionId, Option<Position>>;
 /// Checks, prints the report, and returns whether everything holds.
 pub async fn run(args: Args) -> Result<bool, Failure> {
     let directives = std::env::var(EnvFilter::DEFAULT_ENV).unwrap_or_else(|_| "warn".to_owned());
-    let filter = format!(
-        "azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn,{directives}"
-    );
-    tracing_subscriber::fmt().with_env_filter(EnvFilter::new(filter)).with_writer(std::io::stderr).init();
+    let filter = format!("{LOG_FILTER},{directives}");
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     let interrupted = signals::asked_to_end();
     let began = Instant::now();
     let storage = choose_storage(&args).await?;

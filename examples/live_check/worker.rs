@@ -10,10 +10,9 @@ use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::processor::{Handler, HandlerError, ProcessorConfig};
 use eventhubs_checkpoint::store::{BillingType, StoreConfig};
-use eventhubs_checkpoint::{GroupStore, OwnerId, PartitionContext, Processor, StopReason};
+use eventhubs_checkpoint::{GroupStore, LOG_FILTER, OwnerId, PartitionContext, Processor, StopReason};
 use serde::{Deserialize, Serialize};
 use tokio::time::sleep;
-use tracing_subscriber::EnvFilter;
 
 use crate::Failure;
 use crate::connection::{HubArgs, StorageArgs};
@@ -77,10 +76,7 @@ impl Handler<ReceivedEventData> for Worker {
 
 /// Processes until SIGTERM.
 pub async fn run(owner: &str) -> Result<(), Failure> {
-    let filter = EnvFilter::new(
-        "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn",
-    );
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt().with_env_filter(LOG_FILTER).with_ansi(false).with_writer(std::io::stderr).init();
 
     let settings: Settings = serde_json::from_str(&env::var(SETTINGS)?)?;
     let hub = Hub::open(&settings.hub, 0).await?;

@@ -6,5 +6,6 @@ mod files;
 mod manifest;
 mod measures;
 mod observability;
+mod pages;
 mod prose;
 mod protocol_page;

@@ -12,8 +12,7 @@ use clap::Args;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::ProcessorConfig;
 use eventhubs_checkpoint::store::StoreConfig;
-use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, OwnerId, PartitionId};
-use tracing_subscriber::EnvFilter;
+use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, LOG_FILTER, OwnerId, PartitionId};
 
 use crate::Adapter;
 use crate::journal::Journal;
@@ -48,10 +47,7 @@ impl Worker {
 
     /// Processes until SIGTERM.
     pub async fn run(&self, adapter: Adapter) -> Result<(), Failure> {
-        let filter = EnvFilter::new(
-            "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn",
-        );
-        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt().with_env_filter(LOG_FILTER).with_ansi(false).with_writer(std::io::stderr).init();
         adapter.run(self).await
     }
 
