@@ -1,8 +1,11 @@
 //! The smallest consumer with Microsoft Entra ID: no connection string, no key.
 //!
-//! `cargo run --example entra -- NAMESPACE.servicebus.windows.net EVENT_HUB https://ACCOUNT.blob.core.windows.net/CONTAINER`
+//! ```sh
+//! az login
+//! cargo run --example entra -- NAMESPACE.servicebus.windows.net EVENT_HUB https://ACCOUNT.blob.core.windows.net/CONTAINER
+//! ```
 //!
-//! Sign in with `az login` or `azd auth login` before. SECURITY.md lists the roles that you need.
+//! SECURITY.md lists the roles that you need.
 
 use std::env;
 use std::sync::Arc;

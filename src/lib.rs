@@ -1,8 +1,9 @@
-//! Partition ownership and checkpoints for Azure Event Hubs consumers, stored in Azure Blob Storage.
+//! A **checkpoint store** for the official `EventProcessor` of Azure Event Hubs, and a complete **event processor**:
+//! both keep partition ownership and checkpoints in Azure Blob Storage, in the record format of all Azure SDKs.
 //!
-//! Applications that consume an event hub usually run as several instances. This crate shares the partitions among
-//! them, takes over when one crashes, and remembers how far each partition was processed. It needs only a blob
-//! container.
+//! An application that consumes an event hub usually runs as several instances. This crate shares the partitions among
+//! them, moves the partitions of a crashed instance to the others, and remembers how far each partition was processed.
+//! It needs only a blob container. The [guide](crate::guide) explains [how it works](crate::guide::how_it_works).
 //!
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
@@ -10,25 +11,29 @@
     doc = concat!("```no_run\n", include_str!("../examples/hello.rs"), "```")
 )]
 //!
-//! Run as many instances as you need. They share the partitions, and take over when one crashes.
+//! Run as many instances as you need. They share the partitions, and take over when one crashes. `Cargo.toml` also
+//! needs `azure_messaging_eventhubs`, `tokio` and `tracing-subscriber`, in the versions of the README.
 //!
 //! # Where to start
 //!
 //! | you want | see |
 //! |---|---|
 //! | to process the events of an event hub | [`processor`] with [`eventhubs`] |
-//! | to use the official `EventProcessor` with this crate's records | `eventhubs::BlobCheckpointStore` |
+//! | to use the official `EventProcessor` with this crate's records | [`eventhubs::BlobCheckpointStore`] |
+//! | events in parallel, in batches, or with state per partition | [handlers](crate::guide::handlers) |
+//! | each effect exactly once, dead letters | [effects](crate::guide::effects) |
 //! | what a handler can do: checkpoint, track, pause, release | [`PartitionContext`] |
 //! | lag, health, pause and shutdown from outside | [`processor::ProcessorHandle`] |
 //! | settings | [`processor::ProcessorConfig`], [`store::StoreConfig`] |
 //! | to share partitions for a reader of your own | [`balancer`] |
 //! | to read and write the records | [`store`] |
 //! | to see a group, or to reset its checkpoints | [`admin`], or the tool `ehcp` |
-//! | another storage | [`blob::BlobContainer`] and the conformance suite in `testing` |
-//! | a client of `azure_storage_blobs` 0.21 | `blob::legacy` (feature `legacy-sdk`) |
-//! | metrics | [`metrics`] |
+//! | another storage backend | [`blob::BlobContainer`] and the conformance suite in [`testing`] |
+//! | a client of `azure_storage_blobs` 0.21 | [`blob::legacy`] (feature `legacy-sdk`) |
+//! | metrics, logs, traces | [`metrics`], [observability](crate::guide::observability) |
+//! | to deploy it | [Kubernetes](crate::guide::kubernetes), [storage](crate::guide::storage), [sizing](crate::guide::sizing) |
 //! | what the requests to the storage cost | [`cost`], or `ehcp cost` |
-//! | tests without a cloud | `testing` (feature `testing`), [`blob::memory`] |
+//! | tests without a cloud | [`testing`] (feature `testing`), [`blob::memory`] |
 //!
 //! # Limits
 //!
@@ -104,8 +109,8 @@ pub use time;
 #[doc = include_str!("../README.md")]
 mod readme {}
 
-/// The guide: the pages in the folder `docs` of the package. Start with [how it works](how_it_works), the
-/// [tutorial](tutorial), or [handlers].
+/// The guide: the pages in the folder `docs` of the package. Start with [how it works](guide::how_it_works), the
+/// [tutorial](guide::tutorial), or [handlers](guide::handlers).
 #[cfg(any(doc, all(doctest, feature = "azure", feature = "eventhubs", feature = "testing", feature = "metrics")))]
 pub mod guide {
     #[doc = include_str!("../docs/tutorial.md")]

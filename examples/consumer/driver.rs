@@ -182,7 +182,8 @@ impl Driver {
         (processed && self.is_balanced()) || published_at.elapsed() > self.time_limit()
     }
 
-    /// Returns a time in which the leases of crashed instances expire and every partition is claimed, one after another.
+    /// Returns a time in which the leases of crashed instances expire and every partition is claimed, one after
+    /// another.
     fn time_limit(&self) -> Duration {
         let partitions = self.instances.iter().map(|i| i.snapshots.borrow().partitions.len()).max().unwrap_or(0);
         let claims = u32::try_from(partitions).unwrap_or(u32::MAX).saturating_add(5);

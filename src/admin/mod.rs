@@ -18,7 +18,7 @@
 //!
 //! To [reset](Operator::reset) a checkpoint, the operator takes the partition over like any owner, writes another
 //! position, and returns the partition to its previous owner, which continues at the new position. For the steps, see
-//! `docs/protocol.md`. The tool `ehcp`, a package of its own, does all of this from the command line.
+//! [protocol](crate::guide::protocol). The tool `ehcp`, a package of its own, does all of this from the command line.
 //!
 #![cfg_attr(
     feature = "testing",

@@ -78,8 +78,8 @@ const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 /// stored when its partition is retried.
 ///
 /// Up to eight dead letters are sent at once, each on a connection of its own, because the client sends one message
-/// after the other. The first connection is opened by [`connect`](EventHubDeadLetterSinkBuilder::connect), the others when
-/// they are needed, and all stay open.
+/// after the other. The first connection is opened by [`connect`](EventHubDeadLetterSinkBuilder::connect), the others
+/// when they are needed, and all stay open.
 ///
 /// An event that is too large for the event hub together with its new properties cannot be moved. Its partition keeps
 /// failing; use a sink of your own for such events.
@@ -88,8 +88,9 @@ pub struct EventHubDeadLetterSink {
     connections: SinkConnections,
 }
 
-/// Configures an [`EventHubDeadLetterSink`]; see [`from_connection_string`](EventHubDeadLetterSink::from_connection_string)
-/// and [`from_credential`](EventHubDeadLetterSink::from_credential).
+/// Configures an [`EventHubDeadLetterSink`]; see
+/// [`from_connection_string`](EventHubDeadLetterSink::from_connection_string) and
+/// [`from_credential`](EventHubDeadLetterSink::from_credential).
 #[must_use = "nothing happens until `connect` is called"]
 pub struct EventHubDeadLetterSinkBuilder {
     /// Missing if the connection string names it.

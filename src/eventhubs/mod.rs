@@ -15,8 +15,8 @@ pub use dead_letters::{EventHubDeadLetterSink, EventHubDeadLetterSinkBuilder};
 pub use source::{EventHubSource, EventHubSourceBuilder, OwnerLevel, trace_context};
 
 /// A filter for the log, for `tracing_subscriber::EnvFilter`: what this crate logs at `info` and above, and nothing of
-/// the official client and its AMQP stack. They log each link that breaks or is displaced as a warning or an error, from
-/// which this crate recovers, and which it logs itself. Directives that are appended take precedence.
+/// the official client and its AMQP stack. They log each link that breaks or is displaced as a warning or an error,
+/// from which this crate recovers, and which it logs itself. Directives that are appended take precedence.
 pub const LOG_FILTER: &str =
     "info,azure_messaging_eventhubs=off,azure_core_amqp=off,fe2o3_amqp=off,typespec_client_core=warn";
 

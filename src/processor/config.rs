@@ -134,8 +134,8 @@ impl ProcessorConfig {
     /// storage, without checkpoints; with the defaults it sends 9,500. Each instance sends about 2,900, for up to 2000
     /// partitions. More of them are listings, so they cost 1.4 times as much: see [`cost`](crate::cost). While the
     /// storage responds late or not at all it sends more, so that no live instance loses its partitions; see "Thousands
-    /// of partitions" in `docs/storage.md`. An instance that is cut off from the storage, or frozen, for more than 16 s
-    /// loses its partitions.
+    /// of partitions" in [storage](crate::guide::storage). An instance that is cut off from the storage, or frozen, for
+    /// more than 16 s loses its partitions.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::ProcessorConfig;
@@ -237,8 +237,8 @@ impl ProcessorConfig {
         ///
         /// Such a call has the same timeouts as any other, and its failure restarts the partition, so that the events
         /// after the checkpoint are delivered again. Once the handler accepts them, their failures are forgotten, so
-        /// [`DeadLetterPolicy`](super::dead_letters::DeadLetterPolicy) never moves an event that fails only in empty batches: use
-        /// [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter).
+        /// [`DeadLetterPolicy`](super::dead_letters::DeadLetterPolicy) never moves an event that fails only in empty
+        /// batches: use [`PartitionContext::dead_letter`](super::PartitionContext::dead_letter).
         #[doc(alias = "max_wait_time")]
         #[doc(alias = "maximum_wait_time")]
         #[doc(alias = "tick")]
@@ -266,8 +266,9 @@ impl ProcessorConfig {
         /// [`OnLeaseExpiry::Stop`](crate::balancer::OnLeaseExpiry::Stop) requires it. It may be longer than the lease
         /// duration: the lease is renewed meanwhile.
         with_drain_timeout(drain_timeout: Some(Duration));
-        /// Sets how long a shutdown may take in all. Default: no limit of its own; docs/kubernetes.md has the sum of
-        /// the limits of its phases, 94 s with the default settings.
+        /// Sets how long a shutdown may take in all. Default: no limit of its own;
+        /// [Kubernetes](crate::guide::kubernetes) has the sum of the limits of its phases, 94 s with the default
+        /// settings.
         ///
         /// When the time is over, [`Processor::run`](super::Processor::run) returns as after a second request, with
         /// [`ShutdownReport::forced`](super::ShutdownReport::forced): what was not written or released by then waits

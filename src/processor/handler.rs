@@ -45,7 +45,8 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// Called at every start of the partition, before [`started`](Self::started). At that time the checkpoint has been
     /// taken over: a previous owner can no longer write it. A previous owner can still write to the storage of the
     /// application. To reject these writes, store the [epoch](PartitionStart::epoch) and read the position in one
-    /// transaction, and commit results only while the stored epoch is their own. `docs/effects.md` has an example.
+    /// transaction, and commit results only while the stored epoch is their own. [Exactly-once
+    /// effects](crate::guide::effects) has an example.
     ///
     /// A returned position replaces the checkpoint, also a later one unless
     /// [`OnEarlierStart::Fail`](super::OnEarlierStart::Fail) is set, so that lag, scalers and tools agree with the

@@ -256,7 +256,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     ///
     /// With the default settings a shutdown may take 94 s. Kubernetes kills a process 30 s after SIGTERM, unless
     /// `terminationGracePeriodSeconds` is longer. [`ProcessorConfig::with_shutdown_timeout`] limits it;
-    /// docs/kubernetes.md has the limits of all phases.
+    /// [Kubernetes](crate::guide::kubernetes) has the limits of all phases.
     ///
     /// # Errors
     ///

@@ -35,7 +35,8 @@ impl EventHubProperties {
     /// Sets when the event hub was created. The fraction of the second is dropped, so that times from different
     /// requests are equal.
     ///
-    /// The processor records it with each position. If the event hub later has another time, it was deleted and recreated: recorded positions then count as invalid, for
+    /// The processor records it with each position. If the event hub later has another time, it was deleted and
+    /// recreated: recorded positions then count as invalid, for
     /// [`InvalidReason::Recreated`](crate::processor::InvalidReason), however many events the new event hub has.
     /// Without it, only positions after the end of the partition are found. A source must not report a time that can
     /// change for the same events.

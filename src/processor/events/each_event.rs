@@ -62,8 +62,8 @@ pub fn each_event<E, H: EventHandler<E>>(handler: H) -> EachEvent<E, H> {
 /// as their policy requires is moved in its place: nothing restarts, and once the event is stored, the next one of its
 /// order follows. Until then it is tried again with the waits of the [`RetryPolicy`]. Of the events that no
 /// [`EventError`] names, at most one is moved within each
-/// [`min_failing_time`](crate::processor::dead_letters::DeadLetterPolicy::min_failing_time), so that an outage moves few. A sink that
-/// fails is asked again as often as the [`RetryPolicy`] says; then the partition fails.
+/// [`min_failing_time`](crate::processor::dead_letters::DeadLetterPolicy::min_failing_time), so that an outage moves
+/// few. A sink that fails is asked again as often as the [`RetryPolicy`] says; then the partition fails.
 ///
 /// At most [`max_in_flight`](crate::processor::ProcessorConfig::max_in_flight) events of a partition, and
 /// [`max_in_flight_bytes`](crate::processor::ProcessorConfig::max_in_flight_bytes), are delivered and not finished, so
@@ -112,8 +112,8 @@ impl<E, H> EachEvent<E, H> {
     }
 
     /// Sets how long one attempt may take, and one call of
-    /// [`DeadLetterSink::store`](crate::processor::dead_letters::DeadLetterSink::store). A call that takes longer is dropped,
-    /// which counts as a failure. Default: no limit.
+    /// [`DeadLetterSink::store`](crate::processor::dead_letters::DeadLetterSink::store). A call that takes longer is
+    /// dropped, which counts as a failure. Default: no limit.
     ///
     /// The [handler timeout](crate::processor::ProcessorConfig::handler_timeout) limits an attempt only in the [order
     /// of the partition](EventOrder::Partition).
