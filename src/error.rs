@@ -16,6 +16,20 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 type Source = Box<dyn StdError + Send + Sync>;
 
 /// The category of an error. Each variant says how to react.
+///
+/// ```
+/// use eventhubs_checkpoint::{Error, ErrorKind};
+///
+/// fn advice(error: &Error) -> &'static str {
+///     match error.kind() {
+///         ErrorKind::Config => "correct the setting that the message names",
+///         ErrorKind::Unauthorized => "assign the role, then start again",
+///         ErrorKind::Replaced => "give each instance an owner id of its own",
+///         _ if error.is_retryable() => "try again",
+///         _ => "report it",
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(into = "&'static str")]
 #[non_exhaustive]

@@ -69,6 +69,16 @@ pub enum OnLeaseExpiry {
 /// its own reader passes them to [`Balancer::new`](super::Balancer::new). In files, durations are written as in `90s`
 /// or `2m`, and settings that are left out have their defaults. Minor versions add fields, so end a literal with
 /// `..BalancerConfig::default()`, or use the setters.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::ProcessorConfig;
+///
+/// let config = ProcessorConfig::default().with_balancer(|balancer| {
+///     balancer.with_load_balancing_interval(Duration::from_secs(5)).with_max_partitions(8)
+/// });
+/// # let _ = config;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BalancerConfig {

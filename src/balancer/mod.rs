@@ -131,6 +131,32 @@ pub(crate) mod internal {
 const THREAD_NAME: &str = "partition-balancer";
 
 /// The load-balancing loop of one instance.
+///
+/// ```
+/// use std::sync::Arc;
+/// use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig};
+/// use eventhubs_checkpoint::{GroupStore, PartitionId, Result};
+/// use tokio::sync::watch;
+///
+/// /// Shares four partitions for a reader of your own, until `shutdown` completes.
+/// async fn share(store: GroupStore, shutdown: impl Future<Output = ()>) -> Result<()> {
+///     let ids: Arc<[PartitionId]> = (0..4_u32).map(PartitionId::from).collect();
+///     let (_partitions, known) = watch::channel(ids);
+///     let (balancer, handle) = Balancer::new(store, BalancerConfig::default(), known)?;
+///     let mut snapshots = handle.snapshots();
+///     let running = tokio::spawn(balancer.run());
+///     let reading = async {
+///         while snapshots.changed().await.is_ok() {
+///             println!("{:?}", snapshots.borrow_and_update().counts());
+///         }
+///     };
+///     tokio::select! {
+///         () = reading => {}
+///         () = shutdown => { handle.shutdown().await; }
+///     }
+///     running.await.expect("no panic")
+/// }
+/// ```
 #[derive(Debug)]
 pub struct Balancer {
     ports: Ports,

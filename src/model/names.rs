@@ -341,6 +341,15 @@ impl fmt::Display for NameCase {
 ///
 /// All instances of a group must use one case, because an instance does not see records under the other one. So a store
 /// does not connect while the group has a live owner in the other case.
+///
+/// ```
+/// use eventhubs_checkpoint::StoreConfig;
+/// use eventhubs_checkpoint::store::BlobNameCase;
+///
+/// // For a group whose other instances use the official Rust or Go store.
+/// let config = StoreConfig::default().with_blob_name_case(BlobNameCase::Verbatim);
+/// # let _ = config;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -9,6 +9,17 @@ use crate::model::{OwnerId, PartitionId};
 
 /// How partitions are shared, and how fast an instance claims what it lacks. All instances of a group must use the same
 /// strategy.
+///
+/// ```
+/// use eventhubs_checkpoint::balancer::Assignment;
+/// use eventhubs_checkpoint::{LoadBalancingStrategy, ProcessorConfig};
+///
+/// let greedy = ProcessorConfig::default()
+///     .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy));
+/// let first_of_three = LoadBalancingStrategy::Static(Assignment::index(0, 3)?);
+/// # let _ = (greedy, first_of_three);
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]

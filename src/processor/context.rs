@@ -19,6 +19,23 @@ use crate::telemetry;
 ///
 /// A context belongs to one start of the handler. After [`Handler::stopped`](super::Handler::stopped) has returned, its
 /// checkpoints are no longer accepted.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::source::Positioned;
+/// use eventhubs_checkpoint::{HandlerError, PartitionContext};
+///
+/// async fn handle<E: Positioned>(events: Vec<E>, partition: PartitionContext) -> Result<(), HandlerError> {
+///     let work = tokio::time::sleep(Duration::from_millis(1));
+///     if partition.run_until_stopping(work).await.is_none() {
+///         return Ok(()); // without a checkpoint: the next owner gets these events
+///     }
+///     if let Some(last) = events.last() {
+///         partition.checkpoint(last); // written in the background
+///     }
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct PartitionContext {
     pub(crate) group: Arc<ConsumerGroup>,
@@ -359,6 +376,20 @@ impl PartitionContext {
 ///
 /// Call [`fail`](Self::fail) for an event that cannot be processed now. Call [`finish`](Self::finish) for an event that
 /// can never be processed, after storing it elsewhere.
+///
+/// ```
+/// use eventhubs_checkpoint::PartitionContext;
+/// use eventhubs_checkpoint::source::Positioned;
+///
+/// /// The event may finish after later ones: the checkpoint waits for it.
+/// fn spawn<E: Positioned + Send + 'static>(event: E, partition: &PartitionContext) {
+///     let tracked = partition.track(&event);
+///     tokio::spawn(async move {
+///         println!("{:?}", event.sequence_number());
+///         tracked.finish();
+///     });
+/// }
+/// ```
 #[derive(Debug)]
 #[must_use = "an event that is never finished holds the checkpoint back forever"]
 pub struct TrackedEvent {

@@ -12,6 +12,25 @@ use crate::balancer::{BalancerHandle, OwnershipEvent, Snapshots};
 use crate::model::PartitionId;
 
 /// Observes and controls a running [`Processor`](super::Processor), from any task. Cheap to clone.
+///
+/// ```
+/// use eventhubs_checkpoint::source::EventSource;
+/// use eventhubs_checkpoint::{GroupStore, Handler, Processor, Result};
+///
+/// async fn run<S: EventSource>(source: S, store: GroupStore, handler: impl Handler<S::Event>) -> Result<()> {
+///     let processor = Processor::builder(source, store, handler).build()?;
+///     let handle = processor.handle();
+///     tokio::spawn(async move {
+///         while handle.snapshots().changed().await.is_ok() {
+///             for partition in handle.partitions() {
+///                 println!("{}: {}", partition.partition, partition.state.as_str());
+///             }
+///         }
+///     });
+///     processor.run_until_signal().await?;
+///     Ok(())
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProcessorHandle {
     pub(super) balancer: BalancerHandle,

@@ -24,6 +24,32 @@ use crate::source::StartPosition;
 ///
 /// Delivery is at least once: after a crash, a failure, or a handoff that did not complete, events after the last
 /// checkpoint are redelivered.
+///
+/// ```
+/// use eventhubs_checkpoint::source::Positioned;
+/// use eventhubs_checkpoint::{Handler, HandlerError, PartitionContext, StopReason};
+///
+/// struct Printing;
+///
+/// impl<E: Positioned + Send + 'static> Handler<E> for Printing {
+///     async fn started(&self, partition: PartitionContext) -> Result<(), HandlerError> {
+///         println!("partition {} starts", partition.partition_id());
+///         Ok(())
+///     }
+///
+///     async fn handle(&self, events: Vec<E>, partition: PartitionContext) -> Result<(), HandlerError> {
+///         for event in &events {
+///             println!("partition {}: {:?}", partition.partition_id(), event.sequence_number());
+///             partition.checkpoint(event);
+///         }
+///         Ok(())
+///     }
+///
+///     async fn stopped(&self, partition: PartitionContext, reason: StopReason) {
+///         println!("partition {} stopped: {reason:?}", partition.partition_id());
+///     }
+/// }
+/// ```
 pub trait Handler<E>: Send + Sync + 'static {
     /// Processes a batch, which is never empty unless
     /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`]
@@ -130,6 +156,15 @@ pub trait Handler<E>: Send + Sync + 'static {
 }
 
 /// Whether the application keeps its own position of a partition: the result of [`Handler::start_position`].
+///
+/// ```
+/// use eventhubs_checkpoint::processor::OwnPosition;
+/// use eventhubs_checkpoint::source::StartPosition;
+///
+/// let last_stored = Some(41); // as a database returns it
+/// assert_eq!(OwnPosition::after(last_stored), OwnPosition::Kept(Some(StartPosition::AfterSequenceNumber(41))));
+/// assert_eq!(OwnPosition::after(None), OwnPosition::Kept(None));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnPosition {

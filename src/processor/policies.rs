@@ -14,6 +14,16 @@ use crate::util::{duration_or_never, setters};
 ///
 /// The processor also writes the last requested position when the partition stops, and repeats that write until the
 /// time of the shutdown or of the handoff is over.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::{CheckpointPolicy, ProcessorConfig};
+///
+/// let rare = CheckpointPolicy::default().with_interval(Duration::from_secs(60)).with_max_events(10_000);
+/// let by_number_only = CheckpointPolicy::default().with_max_events(100).without_interval();
+/// let config = ProcessorConfig::default().with_checkpoint_policy(rare);
+/// # let _ = (config, by_number_only);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -59,6 +69,16 @@ impl CheckpointPolicy {
 /// What the processor does with a partition whose handler failed: returned an error, panicked, or timed out. Other
 /// partitions are not affected. If the failing event is to be moved to the
 /// [dead letters](super::ProcessorBuilder::with_dead_letters), the partition restarts at once instead.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::{OnFailure, ProcessorConfig};
+///
+/// let parked = ProcessorConfig::default().with_on_failure(OnFailure::Park);
+/// let released = ProcessorConfig::default()
+///     .with_on_failure(OnFailure::Release { cooldown: Duration::from_secs(600) });
+/// # let _ = (parked, released);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 #[non_exhaustive]
@@ -93,6 +113,15 @@ pub enum OnFailure {
 ///
 /// Attempts are counted in the memory of the owner. After the partition moved to another instance, the count starts
 /// again, so with [`OnFailure::Release`] a policy of several attempts is never met.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::processor::dead_letters::DeadLetterPolicy;
+///
+/// // For a database whose outages last up to half an hour.
+/// let policy = DeadLetterPolicy::default().with_max_attempts(10).with_min_failing_time(Duration::from_secs(1800));
+/// # let _ = policy;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
@@ -169,6 +198,13 @@ pub enum OnEarlierStart {
 /// The official client cannot decode some events that other SDKs write and read, for example an event with a list among
 /// its application properties (Azure/azure-sdk-for-js#31067), or with `null` as its body. Such an event comes back
 /// whenever the partition is read, and no event after it arrives.
+///
+/// ```
+/// use eventhubs_checkpoint::processor::{OnUndecodable, ProcessorConfig};
+///
+/// let config = ProcessorConfig::default().with_on_undecodable(OnUndecodable::Skip);
+/// # let _ = config;
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

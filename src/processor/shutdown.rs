@@ -73,6 +73,16 @@ pub(crate) fn stop_limit(drain: Duration, store: &GroupStore) -> Duration {
 }
 
 /// How a processor shut down. [`is_clean`](Self::is_clean) sums it up.
+///
+/// ```
+/// use eventhubs_checkpoint::processor::ShutdownReport;
+///
+/// fn report_end(report: &ShutdownReport) {
+///     if !report.is_clean() {
+///         eprintln!("not everything was written or released: {report:?}");
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ShutdownReport {

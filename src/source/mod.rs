@@ -52,6 +52,18 @@ pub(crate) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 /// reads from there. From then on the recorded position counts, also for an instance with another start setting: "five
 /// seconds ago" is a different position after every restart, but a restart must skip nothing. For some starts the
 /// processor first opens receivers to find one event.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::time::OffsetDateTime;
+/// use eventhubs_checkpoint::{ProcessorConfig, StartPosition};
+///
+/// let an_hour_ago = OffsetDateTime::now_utc() - Duration::from_secs(3600);
+/// let config = ProcessorConfig::default()
+///     .with_start_position(StartPosition::EnqueuedAfter(an_hour_ago))
+///     .with_start_position_of(3.into(), StartPosition::Latest);
+/// # let _ = config;
+/// ```
 #[doc(alias = "seek")]
 #[doc(alias = "EventPosition")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,6 +34,18 @@ const CONNECT_ATTEMPTS: u32 = 4;
 const CONNECT_BACKOFF: Backoff = Backoff::new(Duration::from_millis(250), Duration::from_secs(1));
 
 /// Describes a [`GroupStore`]: its settings are a [`StoreConfig`]. Setters cannot fail; [`connect`](Self::connect) can.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::blob::memory::MemoryContainer;
+/// use eventhubs_checkpoint::{ConsumerGroup, GroupStore, OwnerId, Result, StoreConfig};
+///
+/// async fn connect() -> Result<GroupStore> {
+///     let group = ConsumerGroup::new("name.servicebus.windows.net", "orders", "$Default")?;
+///     let config = StoreConfig::default().with_lease_duration(Duration::from_secs(30));
+///     GroupStore::builder(MemoryContainer::new(), group, OwnerId::new("pod-1")?).with_config(config).connect().await
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[must_use = "nothing happens until `connect` is called"]
 pub struct GroupStoreBuilder {

@@ -23,6 +23,16 @@ const MAX_PAGE_SIZE: u32 = 5000;
 /// Builds an [`AzureContainer`]. Setters cannot fail; [`build`](Self::build) can.
 ///
 /// `Debug` shows no secret.
+///
+/// ```
+/// use eventhubs_checkpoint::AzureContainer;
+/// use eventhubs_checkpoint::blob::azure::Access;
+///
+/// let access = Access::connection_string("UseDevelopmentStorage=true", "checkpoints");
+/// let container = AzureContainer::builder(access).with_page_size(1000).build()?;
+/// # let _ = container;
+/// # Ok::<(), eventhubs_checkpoint::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct AzureContainerBuilder {
     access: Access,

@@ -16,6 +16,16 @@ use crate::source::NO_EPOCH;
 /// a source opens links without a level, which displace no other receiver.
 ///
 /// [mixed]: https://learn.microsoft.com/azure/event-hubs/event-hubs-event-processor-host#mixed-mode
+///
+/// ```
+/// use eventhubs_checkpoint::eventhubs::OwnerLevel;
+/// use eventhubs_checkpoint::{ConsumerGroup, EventHubSource};
+///
+/// # fn builder(group: &ConsumerGroup, connection_string: String) {
+/// let source = EventHubSource::from_connection_string(group, connection_string).with_owner_level(OwnerLevel::Epoch);
+/// # let _ = source;
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OwnerLevel {

@@ -153,6 +153,20 @@ where
 }
 
 /// Which events of a partition are processed one after another, in the order in which they were sent.
+///
+/// ```
+/// use eventhubs_checkpoint::processor::{EventHandler, EventOrder, Handler, each_event};
+/// use eventhubs_checkpoint::source::Positioned;
+///
+/// /// Eight events at once, those of one device in order.
+/// fn by_device<E: Device + Positioned + Send + Sync + 'static>(handler: impl EventHandler<E>) -> impl Handler<E> {
+///     each_event(handler).with_concurrency(8).with_order(EventOrder::by_key(|event: &E| event.device_id()))
+/// }
+///
+/// trait Device {
+///     fn device_id(&self) -> String;
+/// }
+/// ```
 #[derive(Default)]
 #[non_exhaustive]
 pub enum EventOrder<E> {

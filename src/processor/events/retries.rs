@@ -13,6 +13,19 @@ use crate::util::setters;
 ///
 /// Between two attempts the event waits, and with it all later events of its [order](super::EventOrder). The wait
 /// doubles with each failure.
+///
+/// ```
+/// use std::time::Duration;
+/// use eventhubs_checkpoint::processor::{EventHandler, Handler, RetryPolicy, each_event};
+///
+/// fn patient<E: Send + Sync + 'static>(handler: impl EventHandler<E>) -> impl Handler<E>
+/// where
+///     E: eventhubs_checkpoint::source::Positioned,
+/// {
+///     let retries = RetryPolicy::default().with_max_attempts(20).with_longest_wait(Duration::from_secs(60));
+///     each_event(handler).with_retries(retries)
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]

@@ -18,6 +18,18 @@ use crate::model::{OwnerId, PartitionId, Pause};
 /// a restart would move partitions without solving them.
 ///
 /// Serializes with durations as numbers of seconds, and each issue with its name as `kind`.
+///
+/// ```
+/// use eventhubs_checkpoint::ProcessorHandle;
+/// use eventhubs_checkpoint::processor::HealthIssue;
+///
+/// /// The status of the responses to probes of Kubernetes.
+/// fn probe(handle: &ProcessorHandle) -> (u16, u16) {
+///     let health = handle.health();
+///     let is_alive = !health.issues.iter().any(|issue| matches!(issue, HealthIssue::RuntimeStalled));
+///     (if health.ready { 200 } else { 503 }, if is_alive { 200 } else { 503 })
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Health {
