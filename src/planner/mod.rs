@@ -9,8 +9,9 @@
 //! most. No owner is ever left with less than its share, so a balanced group never moves a partition. For other ways to
 //! share, and for how many rounds each one takes, see [`LoadBalancingStrategy`].
 //!
-//! An owner without partitions appears in no ownership record. If it sends a heartbeat, other instances still count it ([`Observer::heartbeats`]). Otherwise the first round, in which it claims its first partition, may use a
-//! number of owners that is too small.
+//! An owner without partitions appears in no ownership record. If it sends a heartbeat, other instances still count it
+//! ([`Observer::heartbeats`]). Otherwise the first round, in which it claims its first partition, may use a number of
+//! owners that is too small.
 //!
 //! An owner that is below its share and claims nothing, for any reason, does not count while partitions are unowned
 //! ([`Policy::idle`]): the others claim all of them.

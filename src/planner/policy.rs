@@ -28,8 +28,8 @@ pub enum LoadBalancingStrategy {
     /// second of those that are unowned. The default: if many instances start at once, each one sees the others before
     /// it has claimed more than its share, so that no partition moves twice.
     ///
-    /// Unowned partitions are claimed together by an instance that has stayed alone for an interval, all of them, and by
-    /// one that has seen a group in which each partition had an owner: its part of what another one leaves. Without
+    /// Unowned partitions are claimed together by an instance that has stayed alone for an interval, all of them, and
+    /// by one that has seen a group in which each partition had an owner: its part of what another one leaves. Without
     /// handoffs an instance does not know whether it is alone.
     ///
     /// If the storage is slow or throttles, the wait between two claims of unowned partitions grows up to the interval.

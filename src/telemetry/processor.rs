@@ -153,6 +153,7 @@ type Batch = Option<(i64, i64)>;
 pub(crate) fn handler_failed(
     partition: &PartitionId,
     batch: Batch,
+    attempt: Option<u32>,
     error: &Error,
     policy: &dyn fmt::Debug,
     parks: bool,
@@ -164,6 +165,7 @@ pub(crate) fn handler_failed(
         partition_id = %partition,
         first_sequence_number,
         last_sequence_number,
+        attempt,
         error = %Causes(error),
         ?policy,
         "handler failed"

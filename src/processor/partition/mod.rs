@@ -133,7 +133,8 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 let restarts_at_once = machine.backoff.restarts_at_once();
                 let policy = if restarts_at_once { &OnFailure::Restart } else { &self.shared.config.on_failure };
                 let parks = matches!(policy, OnFailure::Park);
-                telemetry::handler_failed(partition, progress.take_batch(), &error, policy, parks);
+                let attempt = self.control.failures.current_failure().map(|failing| failing.failures);
+                telemetry::handler_failed(partition, progress.take_batch(), attempt, &error, policy, parks);
                 self.report_failure(&error);
                 machine.step(StepOutcome::HandlerFailed(error))
             }
