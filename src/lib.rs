@@ -30,6 +30,7 @@
 //! | to see a group, or to reset its checkpoints | [`admin`], or the tool `ehcp` |
 //! | another storage backend | [`blob::BlobContainer`] and the conformance suite in [`testing`] |
 //! | a client of `azure_storage_blobs` 0.21 | [`blob::legacy`] (feature `legacy-sdk`) |
+//! | what the words mean | [glossary](crate::guide::glossary) |
 //! | metrics, logs, traces | [`metrics`], [observability](crate::guide::observability) |
 //! | to deploy it | [Kubernetes](crate::guide::kubernetes), [storage](crate::guide::storage), [sizing](crate::guide::sizing) |
 //! | what the requests to the storage cost | [`cost`], or `ehcp cost` |

@@ -107,7 +107,8 @@ macro_rules! text_conversions {
 
 pub(super) use text_conversions;
 
-/// One consumer group of one event hub, which the instances of an application share.
+/// One [consumer group](crate::guide::glossary#consumer-group) of one event hub, which the instances of an application
+/// share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ConsumerGroup {
     namespace: String,

@@ -10,7 +10,7 @@ use time::{Duration, OffsetDateTime, PrimitiveDateTime};
 
 use super::names::{InvalidName, text_conversions};
 
-/// The id of one running instance of the application.
+/// The id of one running [instance](crate::guide::glossary#instance) of the application.
 ///
 /// Two instances must never have the same id. An instance with a stable id, such as the name of its pod, reclaims its
 /// partitions at once when it restarts, instead of waiting until its leases expire.
@@ -64,9 +64,9 @@ impl OwnerId {
 
 text_conversions!(OwnerId);
 
-/// One run of an owner: the server time of its first response, and a random part. Of two incarnations of an owner, the
-/// greater one is newer. A new incarnation is greater than all that were recorded for its owner when it started, even
-/// if the server time is not later than theirs.
+/// One run of an [owner](crate::guide::glossary#owner): the server time of its first response, and a random part. Of
+/// two incarnations of an owner, the greater one is newer. A new incarnation is greater than all that were recorded for
+/// its owner when it started, even if the server time is not later than theirs.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Incarnation(Arc<str>);
 
