@@ -22,7 +22,9 @@ const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 ///
 /// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
 /// settings that are left out have their defaults. `lag_check_interval` and the `interval` of `checkpoint_policy` may
-/// also be `never`.
+/// also be `never`. Serialization writes the same, for example to log the settings; it fails for
+/// [`OnInvalidCheckpoint::Custom`]. Minor versions add fields, so end a literal with `..ProcessorConfig::default()`, or
+/// use the setters.
 ///
 /// ```
 /// use std::time::Duration;

@@ -11,7 +11,8 @@ use crate::util::{setters, show_setting};
 /// How a [`GroupStore`](super::GroupStore) works with the records of its consumer group.
 ///
 /// An application can keep these settings in its own configuration file: durations are written as in `90s` or `2m`, and
-/// settings that are left out have their defaults.
+/// settings that are left out have their defaults. Minor versions add fields, so end a literal with
+/// `..StoreConfig::default()`, or use the setters.
 ///
 /// ```
 /// use std::time::Duration;
