@@ -189,6 +189,9 @@ mod tests {
         let verify = "ns.servicebus.windows.net/verify/hub/$default/pod%201%2Fa-0000000000000abc";
         assert_eq!(lower.verification_name(&owner, 0xabc), verify);
         assert!(!verify.starts_with(lower.group_prefix()), "no instance lists it");
+        assert_eq!(lower.verification_prefix(), "ns.servicebus.windows.net/verify/hub/$default/");
+        assert_eq!(lower.group_prefix(), "ns.servicebus.windows.net/hub/$default/");
+        assert_eq!(lower.beacon_name(), "ns.servicebus.windows.net/hub/$default/beacon");
     }
 
     #[test]

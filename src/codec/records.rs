@@ -319,6 +319,28 @@ mod tests {
     }
 
     #[test]
+    fn golden_kept_for_a_restart() {
+        let kept =
+            OwnershipRecord { owner: Some(OwnerId::new("pod-1").unwrap()), away: true, ..OwnershipRecord::default() };
+        let wire = metadata([("ehcaway", "1"), ("ownerid", "pod-1")]);
+        assert_eq!(encode_ownership(&kept), wire);
+        assert_eq!(decode_ownership("b", &wire), (kept, None));
+    }
+
+    #[test]
+    fn a_request_changes_nothing_else_of_the_record() {
+        let seen = metadata([("ownerid", "pod-1"), ("foreign", "1"), ("ehchandoffto", "pod-3")]);
+        let requested = metadata([("ownerid", "pod-1"), ("foreign", "1"), ("ehchandoffto", "pod-2")]);
+        assert_eq!(with_handoff_request(seen, &OwnerId::new("pod-2").unwrap()), requested);
+    }
+
+    #[test]
+    fn a_released_blob_still_names_an_owner() {
+        assert!(names_owner(&metadata([("ownerid", "pod-1")])) && names_owner(&metadata([("ownerid", "")])));
+        assert!(!names_owner(&metadata([("ehcepoch", "1")])));
+    }
+
+    #[test]
     fn a_missing_ownerid_means_released_and_is_reported() {
         let (record, problem) = decode_ownership("ns/hub/g/ownership/3", &Metadata::new());
         assert_eq!(record.owner, None);
@@ -365,6 +387,67 @@ mod tests {
         ]);
         assert_eq!(encode_checkpoint(&record), wire);
         assert_eq!(decode_checkpoint("b", &wire), (record, None));
+    }
+
+    #[test]
+    fn golden_parked_partition() {
+        let since = datetime!(2026-11-20 12:00:00 UTC);
+        let parked = CheckpointRecord {
+            sequence_number: Some(42),
+            offset: Some("4311810305".into()),
+            paused: Some(Pause::after_failure(since, "no such order")),
+            ..CheckpointRecord::default()
+        };
+        let wire = metadata([
+            ("offset", "4311810305"),
+            ("ehcpaused", "2026-11-20T12:00:00Z"),
+            ("ehcpausereason", "no such order"),
+            ("ehcparked", "1"),
+            ("sequencenumber", "42"),
+        ]);
+        assert_eq!(encode_checkpoint(&parked), wire);
+        assert_eq!(decode_checkpoint("b", &wire), (parked, None));
+    }
+
+    /// The time at which the position was written stays.
+    #[test]
+    fn an_adoption_changes_owner_and_adds_a_missing_time() {
+        let adopted = CheckpointRecord {
+            owner: Some(OwnerId::new("pod-2").unwrap()),
+            updated_at: Some(datetime!(2026-11-20 13:00:07 UTC)),
+            ..CheckpointRecord::default()
+        };
+        let time = "2026-11-20T13:00:07Z";
+        let earlier = "2026-11-20T12:00:00Z";
+        for (seen, written) in [
+            (metadata([("offset", "1")]), metadata([("offset", "1"), ("ownerid", "pod-2"), ("ehcupdatedat", time)])),
+            (
+                metadata([("offset", "1"), ("ownerid", "pod-1"), ("ehcupdatedat", earlier)]),
+                metadata([("offset", "1"), ("ownerid", "pod-2"), ("ehcupdatedat", earlier)]),
+            ),
+        ] {
+            assert_eq!(with_adopter(seen, &adopted), written);
+        }
+    }
+
+    /// The smallest one means "none" to .NET, and is a number to all others.
+    #[test]
+    fn other_readers_see_the_smallest_sequence_number() {
+        let number = |text| read_sequence_number(&metadata([("sequencenumber", text)]));
+        assert_eq!(["7", "-9223372036854775808", "x", ""].map(number), [Some(7), Some(i64::MIN), None, None]);
+        assert_eq!(read_sequence_number(&Metadata::new()), None);
+    }
+
+    #[test]
+    fn a_report_quotes_what_is_not_usable() {
+        for (wire, quoted) in [
+            (metadata([("sequencenumber", "x"), ("offset", "100")]), &["\"x\""][..]),
+            (metadata([("sequencenumber", "7"), ("offset", "None")]), &["\"None\""]),
+            (metadata([("sequencenumber", "y")]), &["\"y\"", "(absent)"]),
+        ] {
+            let problem = decode_checkpoint("b", &wire).1.unwrap().problem;
+            assert!(quoted.iter().all(|value| problem.contains(value)), "{problem}");
+        }
     }
 
     #[test]
@@ -437,5 +520,28 @@ mod tests {
         assert_eq!((record.owner, record.incarnation), (owner, None));
         let problem = problem.unwrap().problem;
         assert!(["ownerid", "incarnation"].iter().all(|key| problem.contains(key)), "{problem}");
+    }
+
+    #[test]
+    fn golden_beacon() {
+        let wire = metadata([("ehcchange", "41"), ("ehclitby", "pod-1")]);
+        assert_eq!(encode_beacon(41, &OwnerId::new("pod-1").unwrap()), wire);
+        assert_eq!(decode_beacon(&wire), 41);
+    }
+
+    /// So that the next number is greater, whatever is written there.
+    #[test]
+    fn a_beacon_without_a_usable_number_counts_as_zero() {
+        let largest = i64::MAX / 2;
+        for (text, number) in [
+            ("".to_owned(), 0),
+            ("x".to_owned(), 0),
+            (largest.to_string(), 0),
+            (i64::MAX.to_string(), 0),
+            ((largest - 1).to_string(), largest - 1),
+        ] {
+            assert_eq!(decode_beacon(&metadata([("ehcchange", &text)])), number, "{text}");
+        }
+        assert_eq!(decode_beacon(&Metadata::new()), 0);
     }
 }

@@ -395,9 +395,15 @@ mod tests {
     use crate::tests::hostile::hostile_text;
 
     #[test]
-    fn an_id_of_another_type_is_rejected() {
+    fn an_id_is_text_or_a_number_in_a_configuration() {
+        for text in ["7", "\"7\""] {
+            assert_eq!(serde_json::from_str::<PartitionId>(text).unwrap(), PartitionId::from(7), "{text}");
+        }
+        for text in ["{}", "-1", "\"\""] {
+            assert!(serde_json::from_str::<PartitionId>(text).is_err(), "{text}");
+        }
         let error = serde_json::from_str::<PartitionId>("{}").unwrap_err().to_string();
-        assert!(error.contains("expected"), "{error}");
+        assert!(error.contains("as text or as a number"), "{error}");
     }
 
     #[test]

@@ -80,6 +80,13 @@ mod tests {
         let (start, end) = (OffsetDateTime::UNIX_EPOCH, OffsetDateTime::UNIX_EPOCH + time::Duration::HOUR);
         let pause = Pause::new(start, Some(end), None);
         assert!(!pause.has_ended(start) && pause.has_ended(end));
-        assert!(!Pause::after_failure(start, "x").has_ended(end));
+    }
+
+    #[test]
+    fn a_failure_parks_the_partition_until_it_is_resumed() {
+        let parked = Pause::after_failure(OffsetDateTime::UNIX_EPOCH, "no such order");
+        assert!(parked.parked && !parked.has_ended(OffsetDateTime::UNIX_EPOCH + time::Duration::WEEK));
+        assert_eq!(parked.reason.as_deref(), Some("no such order"));
+        assert!(!Pause::new(OffsetDateTime::UNIX_EPOCH, None, None).parked);
     }
 }

@@ -266,6 +266,7 @@ mod tests {
             incarnation: Some(Incarnation::new(datetime!(2026-01-01 00:00:00 UTC), 1)),
             claimed_at: Some(datetime!(2026-01-01 00:00:00 UTC)),
             epoch: Some(7),
+            load: Some(70),
             cooperative: true,
             handoff_to: Some(OwnerId::from_record("b")),
             operator: Some(OwnerId::from_record("operator-1")),
@@ -277,6 +278,7 @@ mod tests {
         };
         let reserved = OwnershipRecord {
             epoch: Some(7),
+            load: Some(70),
             handoff_to: owned.handoff_to.clone(),
             operator: owned.operator.clone(),
             lease_duration: owned.lease_duration,

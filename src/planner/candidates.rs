@@ -83,3 +83,42 @@ pub(super) fn find_claimable(
     });
     found.map(|(place, _)| place).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+    use crate::model::OwnerId;
+    use crate::planner::idle::tests::view_of;
+
+    /// Returns what others can give up of the partitions of `a`.
+    fn places(view: &View<'_>, handoff: bool) -> Vec<usize> {
+        places_of_others(view, &Policy { handoff, ..Policy::default() }, &mut StdRng::seed_from_u64(0))
+    }
+
+    #[test]
+    fn only_partitions_that_run_elsewhere_can_be_taken() {
+        assert_eq!(places(&view_of("m.a"), false), [2]);
+        let mut kept_for_restart = view_of("aa");
+        kept_for_restart.partitions[0].away = true;
+        assert_eq!(places(&kept_for_restart, false), [1]);
+        let mut requested = view_of("aa");
+        requested.partitions[0].handoff_to = Some(OwnerId::from_record("b"));
+        assert_eq!(places(&requested, false), [1]);
+        let mut operated = view_of("aa");
+        operated.partitions[0].operator = Some(OwnerId::from_record("a"));
+        assert_eq!(places(&operated, false), [1]);
+    }
+
+    #[test]
+    fn old_leases_can_be_stolen_but_not_requested() {
+        let mut view = view_of("aa");
+        view.not_requestable = [0.into()].into();
+        assert_eq!(places(&view, true), [1]);
+        let mut stolen = places(&view, false);
+        stolen.sort_unstable();
+        assert_eq!(stolen, [0, 1]);
+    }
+}

@@ -142,6 +142,14 @@ pub(in crate::planner) mod tests {
         assert_eq!(after(&[0, 61, 122]), "abc");
     }
 
+    /// What a plan assumed before does not make the others wait for more.
+    #[test]
+    fn idle_owners_are_found_anew_in_each_view() {
+        let assumed = Policy { idle: [OwnerId::from_record("a")].into(), ..Policy::default() };
+        let view = "abbbbccccmmmm..";
+        assert_eq!(idle_after(&assumed, None, &[(0, view), (61, view)]), "a");
+    }
+
     #[test]
     fn the_observer_is_not_idle() {
         assert_eq!(idle_after(&Policy::default(), None, &[(0, "aaam.."), (100, "aaam..")]), "");

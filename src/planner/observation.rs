@@ -234,8 +234,8 @@ fn note_other_owner(
 ) {
     let record = seen.record;
     match record.relation_to(observer.this) {
-        Relation::LaterIncarnation if view.replaced_by < record.incarnation => {
-            view.replaced_by.clone_from(&record.incarnation);
+        Relation::LaterIncarnation => {
+            view.replaced_by = view.replaced_by.take().max(record.incarnation.clone());
         }
         Relation::Other => {
             view.foreign_owner |= record.incarnation.is_none();

@@ -154,3 +154,89 @@ impl Plan {
         !self.handoff.is_empty() || self.claim.iter().any(|planned| matches!(planned.reason, ClaimReason::Stolen(_)))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As documented, and the same in metrics and when serialized.
+    #[test]
+    fn reasons_have_their_documented_names() {
+        let owner = || OwnerId::from_record("b");
+        let claims = [
+            (ClaimReason::Reclaimed, "reclaimed"),
+            (ClaimReason::Unowned, "unowned"),
+            (ClaimReason::Released, "released"),
+            (ClaimReason::HandedOver, "handed_over"),
+            (ClaimReason::Expired(owner()), "expired"),
+            (ClaimReason::Stolen(owner()), "stolen"),
+        ];
+        for (reason, name) in claims {
+            assert_eq!(reason.as_str(), name);
+            let serialized = serde_json::to_string(&reason).unwrap();
+            assert!(serialized.contains(&format!("\"{name}\"")), "{serialized}");
+        }
+        let releases = [
+            (ReleaseReason::Requested, "requested"),
+            (ReleaseReason::Shutdown, "shutdown"),
+            (ReleaseReason::HandedOver, "handed_over"),
+            (ReleaseReason::PartitionRemoved, "partition_removed"),
+            (ReleaseReason::NotAssigned, "not_assigned"),
+            (ReleaseReason::OverLimit, "over_limit"),
+        ];
+        for (reason, name) in releases {
+            assert_eq!(reason.as_str(), name);
+            assert_eq!(serde_json::to_value(reason).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn a_claim_of_an_owned_partition_names_the_owner() {
+        let owner = OwnerId::from_record("b");
+        for reason in [ClaimReason::Expired(owner.clone()), ClaimReason::Stolen(owner.clone())] {
+            assert_eq!(reason.previous_owner(), Some(&owner));
+        }
+        for reason in [ClaimReason::Reclaimed, ClaimReason::Unowned, ClaimReason::Released, ClaimReason::HandedOver] {
+            assert_eq!(reason.previous_owner(), None);
+        }
+    }
+
+    #[test]
+    fn only_unowned_partitions_are_anybodys() {
+        let owner = || OwnerId::from_record("b");
+        for (reason, is_anybodys) in [
+            (ClaimReason::Unowned, true),
+            (ClaimReason::Released, true),
+            (ClaimReason::Expired(owner()), true),
+            (ClaimReason::Reclaimed, false),
+            (ClaimReason::HandedOver, false),
+            (ClaimReason::Stolen(owner()), false),
+        ] {
+            assert_eq!(reason.is_unowned(), is_anybodys, "{reason:?}");
+        }
+    }
+
+    #[test]
+    fn only_requests_and_steals_take_from_live_owners() {
+        let owner = || OwnerId::from_record("b");
+        let claim =
+            |reason| Plan { claim: vec![PlannedClaim { partition: 0.into(), reason, over: None }], ..nothing() };
+        let request = PlannedHandoff { partition: 0.into(), from: owner(), seen: None };
+        let release = PlannedRelease { partition: 0.into(), reason: ReleaseReason::OverLimit };
+        for (plan, is_empty, takes_over) in [
+            (nothing(), true, false),
+            (claim(ClaimReason::Expired(owner())), false, false),
+            (claim(ClaimReason::Stolen(owner())), false, true),
+            (Plan { handoff: vec![request], ..nothing() }, false, true),
+            (Plan { release: vec![release], ..nothing() }, false, false),
+        ] {
+            assert_eq!(plan.is_empty(), is_empty, "{plan:?}");
+            assert_eq!(plan.takes_over(), takes_over, "{plan:?}");
+        }
+    }
+
+    /// Partitions that stay unowned are nothing to do.
+    fn nothing() -> Plan {
+        Plan { unclaimed_due_to_limit: 1, left_for_later: 1, ..Plan::default() }
+    }
+}

@@ -147,6 +147,39 @@ mod tests {
         assert_eq!(planned.release, [PlannedRelease { partition: 1.into(), reason: ReleaseReason::OverLimit }]);
     }
 
+    /// Returns what is claimed, what is unclaimed because of the limit, and what is left for later.
+    fn plan_claims(view: &View<'_>, policy: &Policy) -> (Vec<String>, usize, usize) {
+        let planned = plan(view, policy, &mut StdRng::seed_from_u64(0));
+        let claimed = planned.claim.iter().map(|claim| claim.partition.to_string());
+        (claimed.collect(), planned.unclaimed_due_to_limit, planned.left_for_later)
+    }
+
+    #[test]
+    fn a_recorded_partition_counts_once_for_the_limit() {
+        let mut view = view_of("..");
+        view.partitions[0].owner = PartitionOwner::Reclaimable;
+        let limited = |max, avoid: &[u32]| Policy {
+            max_partitions: Some(max),
+            avoid: avoid.iter().map(|partition| (*partition).into()).collect(),
+            ..Policy::default()
+        };
+        let claims = |max, avoid: &[u32]| plan_claims(&view, &limited(max, avoid)).0;
+        assert_eq!(claims(2, &[]), ["0", "1"]);
+        assert_eq!(claims(1, &[]), ["0"]);
+        assert_eq!(claims(2, &[0]), ["1"]);
+        assert_eq!(claims(1, &[0]), [""; 0], "a claim of the other may be under way");
+    }
+
+    #[test]
+    fn what_stays_unowned_is_due_to_the_limit_or_later() {
+        let limited = |max_partitions| Policy { max_partitions, ..Policy::default() };
+        for (max, unclaimed, left) in [(None, 0, 3), (Some(5), 0, 3), (Some(2), 2, 1), (Some(1), 3, 0)] {
+            let planned = plan_claims(&view_of("...."), &limited(max));
+            assert_eq!((planned.0.len(), planned.1, planned.2), (1, unclaimed, left), "{max:?}");
+        }
+        assert_eq!(plan_claims(&view_of("...."), &limited(Some(0))), (Vec::new(), 4, 0));
+    }
+
     #[test]
     fn a_wrong_plan_violates_a_postcondition() {
         let claim = PlannedClaim { partition: 1.into(), reason: ClaimReason::Unowned, over: None };

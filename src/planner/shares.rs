@@ -164,6 +164,17 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_at_the_floor_may_own_one_more_at_times() {
+        let below_target = |layout| -> String {
+            let view = view_of(layout);
+            owners_below_target(&view, &Policy::default()).into_iter().map(OwnerId::as_str).collect()
+        };
+        assert_eq!(below_target("aabbm.."), "mab", "one of the three may own 3");
+        assert_eq!(below_target("aaabbm."), "m", "one does already");
+        assert_eq!(below_target("aabb..m."), "mab", "two may");
+    }
+
+    #[test]
     fn a_dead_owner_has_no_turn() {
         let mut view = view_of("amnopqrstuv.");
         assert_eq!(claims(&view, 1.0), 0, "it is the turn of `a`");

@@ -230,3 +230,27 @@ impl<'a> OwnershipCounts<'a> {
         counts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::model::OwnerId;
+    use crate::planner::PartitionOwner;
+    use crate::planner::idle::tests::view_of;
+
+    /// A partition that was handed over, and that the other instance has not claimed yet.
+    #[test]
+    fn only_a_release_for_another_instance_is_reserved() {
+        for (owner, handoff_to, is_reserved) in [
+            (PartitionOwner::Released, Some("b"), true),
+            (PartitionOwner::Released, Some("m"), false),
+            (PartitionOwner::Released, None, false),
+            (PartitionOwner::This, Some("b"), false),
+            (PartitionOwner::Unowned, None, false),
+        ] {
+            let mut view = view_of("m.");
+            view.partitions[1].owner = owner;
+            view.partitions[1].handoff_to = handoff_to.map(OwnerId::from_record);
+            assert_eq!(view.has_reserved(), is_reserved, "{:?}", view.partitions[1]);
+        }
+    }
+}

@@ -149,8 +149,45 @@ impl<'a> GroupLoads<'a> {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
     use super::*;
     use crate::planner::PartitionOwner;
+    use crate::planner::idle::tests::view_of;
+
+    /// Returns the first partition that is claimed or stolen with these loads, for any random order.
+    fn first_of(layout: &str, loads: &[u64]) -> Option<usize> {
+        let loads = (0u32..).zip(loads).map(|(id, load)| (id.into(), *load)).collect();
+        let policy = Policy { loads, ..Policy::default() };
+        let view = view_of(layout);
+        let chosen = (0..20).map(|seed| {
+            let wanted = choose_by_load(&view, &policy, 10, &mut StdRng::seed_from_u64(seed));
+            wanted.unowned.into_iter().chain(wanted.stolen).next()
+        });
+        let chosen: BTreeSet<_> = chosen.collect();
+        assert_eq!(chosen.len(), 1, "{layout}: {chosen:?}");
+        chosen.into_iter().next().flatten()
+    }
+
+    #[test]
+    fn what_fits_below_the_fair_load_is_claimed_first() {
+        assert_eq!(first_of("ma..", &[30, 50, 100, 10]), Some(3), "the fair load is 95");
+        assert_eq!(first_of("ma.", &[30, 50, 100]), Some(2), "one more, because nothing fits");
+    }
+
+    #[test]
+    fn a_steal_brings_the_two_loads_closest_together() {
+        assert_eq!(first_of("maaa", &[20, 10, 38, 52]), Some(2), "58 and 62");
+    }
+
+    /// The fair load is 56 2/3.
+    #[test]
+    fn only_the_least_owner_steals_above_the_fair_load() {
+        assert_eq!(first_of("mbaa", &[40, 30, 10, 90]), Some(2), "with 50 it stays below");
+        assert_eq!(first_of("mbaa", &[40, 30, 50, 50]), None);
+        assert!(first_of("mbaaa", &[30, 40, 50, 40, 10]).is_some());
+    }
 
     fn weights_of(loads: &[Option<u64>]) -> Vec<u128> {
         let entries = (0u32..).zip(loads);

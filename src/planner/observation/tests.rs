@@ -113,6 +113,63 @@ fn only_a_live_later_incarnation_replaces() {
 }
 
 #[test]
+fn the_latest_of_several_incarnations_replaces() {
+    let by_record = seen("me", Some(incarnation(6)), 0);
+    let view = view_with_heartbeats(&[by_record], &[heartbeat("me", Some(incarnation(7)), 0)], None, 100);
+    assert_eq!(view.replaced_by, Some(incarnation(7)));
+    let by_record = seen("me", Some(incarnation(8)), 0);
+    let view = view_with_heartbeats(&[by_record], &[heartbeat("me", Some(incarnation(7)), 0)], None, 100);
+    assert_eq!(view.replaced_by, Some(incarnation(8)));
+}
+
+mod other_owners {
+    use super::*;
+
+    /// Observes one owner with records of these ages, at second 100.
+    fn live_ownership(ages: &[u64]) -> LiveOwnership {
+        let records = (0u32..)
+            .zip(ages)
+            .map(|(partition, age)| Ownership { partition: partition.into(), ..seen("b", Some(incarnation(0)), *age) });
+        let records: Vec<_> = records.collect();
+        let hub: Vec<_> = records.iter().map(|seen| seen.partition.clone()).collect();
+        let view = observe(&records, &hub, &observer(&me(), &BTreeSet::new()), Duration::from_secs(100));
+        view.owners[&OwnerId::new("b").unwrap()].clone()
+    }
+
+    #[test]
+    fn an_owner_is_silent_a_lease_after_its_last_renewal() {
+        for (ages, last, silent_at) in [(&[20][..], 0, 140), (&[20, 10, 10, 30], 1, 150), (&[5, 10], 0, 155)] {
+            let live = live_ownership(ages);
+            let expected = (last.into(), Duration::from_secs(silent_at));
+            assert_eq!((live.partition, live.silent_at), expected, "{ages:?}");
+        }
+    }
+
+    /// They expire after 62 s, and are overdue after 40 s.
+    #[test]
+    fn the_first_overdue_lease_to_expire_counts() {
+        for (ages, expiry) in
+            [(&[39, 0][..], None), (&[40, 0], Some(122)), (&[40, 45, 0], Some(117)), (&[45, 40, 0], Some(117))]
+        {
+            assert_eq!(live_ownership(ages).overdue_expiry, expiry.map(Duration::from_secs), "{ages:?}");
+        }
+    }
+
+    #[test]
+    fn operators_and_absent_owners_take_no_part() {
+        for (operator, away, takes_part) in
+            [(None, false, true), (Some("b"), false, false), (None, true, false), (Some("operator"), false, true)]
+        {
+            let seen = seen("b", Some(incarnation(0)), 0);
+            let operator = operator.map(OwnerId::from_record);
+            let record = OwnershipRecord { operator, away, ..seen.record };
+            let view = look(&[Ownership { record, ..seen }], false, None, 100);
+            assert_eq!(view.owners[&OwnerId::new("b").unwrap()].takes_part, takes_part, "{:?}", view.partitions);
+        }
+    }
+}
+
+#[test]
 fn a_live_owner_without_incarnation_is_foreign() {
     let view = |incarnation, age| look(&[seen("x", incarnation, age)], false, None, 100);
     assert!(view(None, 0).foreign_owner);
