@@ -215,9 +215,73 @@ pub(crate) struct HeldCheckpoint {
     pub(crate) finished_after: u64,
 }
 
+/// A start of a partition, and what ends it.
+#[cfg(test)]
+#[derive(Debug)]
+pub(super) struct TestStart {
+    pub(super) orders: watch::Sender<crate::processor::partition::orders::Orders>,
+    pub(super) over: watch::Sender<bool>,
+}
+
+#[cfg(test)]
+impl TestStart {
+    pub(super) fn new() -> (Self, Start) {
+        let orders = watch::Sender::default();
+        let over = watch::Sender::new(false);
+        let start = Start {
+            partition: 0.into(),
+            stopping: StopView::new(orders.subscribe()),
+            over: SessionEnd::new(over.subscribe()),
+            span: Span::none(),
+        };
+        (Self { orders, over }, start)
+    }
+
+    pub(super) fn request_stop(&self) {
+        self.orders.send_if_modified(|orders| orders.request_stop(crate::processor::StopReason::Shutdown));
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
+
+    #[test]
+    fn a_start_ends_with_its_session_or_by_a_stop() {
+        let (_running, start) = TestStart::new();
+        assert!(!start.is_stopping());
+        let (stopped, start) = TestStart::new();
+        stopped.request_stop();
+        assert!(start.is_stopping());
+        let (ended, start) = TestStart::new();
+        ended.over.send_replace(true);
+        assert!(start.is_stopping());
+    }
+
+    /// The first position starts the interval of the policy.
+    #[test]
+    fn only_a_first_or_a_last_position_wakes_the_writer() {
+        let state = CheckpointState::new(None, Some(3), TestStart::new().1);
+        let wakes = |number| {
+            state.advance_position(|tracker| tracker.request_position(number, ""));
+            state.advanced.notified().now_or_never().is_some()
+        };
+        for (number, expected) in [(0, true), (1, false), (2, true), (2, false), (3, true)] {
+            assert_eq!(wakes(number), expected, "{number}");
+        }
+        state.with_pending(|pending| pending.written = Some(3));
+        assert!(wakes(4) && !wakes(5) && wakes(6));
+    }
+
+    #[test]
+    fn only_the_first_event_that_holds_back_is_first() {
+        let mut dropped = DroppedTokens::default();
+        let added = [None, Some(7), Some(3), Some(9), None].map(|event| dropped.add_token(event));
+        assert_eq!(added, [false, true, false, false, false]);
+        assert_eq!((dropped.count, dropped.first.map(|(event, _)| event)), (5, Some(3)));
+    }
 
     #[test]
     fn the_greatest_requested_position_counts() {

@@ -241,9 +241,146 @@ impl CheckpointRequester {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::thread;
+    use std::time::Duration;
 
+    use futures::FutureExt;
+
+    use super::super::pending::{HeldCheckpoint, TestStart};
     use super::*;
+
+    /// Returns the requests of a start that runs, without a task that writes.
+    fn running() -> (CheckpointRequester, TestStart) {
+        let (running, start) = TestStart::new();
+        let commands = mpsc::unbounded_channel().0;
+        (CheckpointRequester { shared: Arc::new(CheckpointState::new(None, None, start)), commands }, running)
+    }
+
+    #[test]
+    fn there_is_room_below_both_limits() {
+        let requester = running().0;
+        assert!(requester.track_event(0, 10) && requester.track_event(1, 10));
+        assert_eq!(requester.in_flight(), 2);
+        for (events, bytes, has_room) in [(3, 21, true), (2, 21, false), (1, 21, false), (3, 20, false), (3, 19, false)]
+        {
+            assert_eq!(requester.has_room(events, bytes), has_room, "{events} events, {bytes} bytes");
+        }
+        requester.finish_token(0, "0", 10);
+        assert!(requester.has_room(2, 11));
+        requester.abandon_token(1, 10);
+        assert!(requester.has_room(2, 1), "its bytes are free, but it is not finished");
+        assert_eq!(requester.in_flight(), 1);
+    }
+
+    #[test]
+    fn a_checkpoint_waits_for_open_events_up_to_its_own() {
+        let requester = running().0;
+        assert!(requester.track_event(5, 0) && requester.track_event(7, 0));
+        assert_eq!([4, 5, 6].map(|number| requester.waits_for(number)), [None, Some(5), Some(5)]);
+        requester.finish_token(5, "50", 0);
+        assert_eq!([6, 7].map(|number| requester.waits_for(number)), [None, Some(7)]);
+    }
+
+    #[test]
+    fn an_event_waits_until_its_batch_is_tracked() {
+        let requester = running().0;
+        requester.begin_batch(0..=2, Vec::new());
+        assert!(requester.track_event(1, 0));
+        requester.finish_token(1, "10", 0);
+        assert_eq!((requester.last_reached(), requester.is_behind()), (None, false), "0 may still be tracked");
+        requester.end_batch();
+        assert_eq!((requester.last_reached(), requester.is_behind()), (Some(1), true));
+        assert!(!requester.track_event(1, 0), "the checkpoint has passed it");
+    }
+
+    #[test]
+    fn an_event_without_a_handler_is_passed_at_once() {
+        let requester = running().0;
+        requester.begin_batch(0..=1, Vec::new());
+        requester.request_position(0, "0");
+        requester.pass_over(1, "10");
+        assert_eq!(requester.last_reached(), Some(1));
+        requester.end_batch();
+        requester.skip_event(2);
+        assert_eq!(requester.last_reached(), Some(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_dropped_token_holds_the_checkpoint_back() {
+        let (requester, _running) = running();
+        (2..6).for_each(|number| assert!(requester.track_event(number, 0)));
+        requester.finish_token(5, "50", 0);
+        assert!(!requester.is_held_back(), "5 waits for events that run");
+        requester.abandon_token(4, 0);
+        requester.abandon_token(2, 0);
+        tokio::time::advance(Duration::from_secs(3)).await;
+        assert!(requester.is_held_back());
+        assert_eq!((requester.in_flight(), requester.count_unfinished()), (3, 1), "only 3 may still be finished");
+        let expected =
+            HeldCheckpoint { event: 2, held_for: Duration::from_secs(3), checkpoint: None, finished_after: 3 };
+        let view = requester.checkpoint_view();
+        assert_eq!((view.held, view.in_flight, view.reached), (Some(expected), 3, None));
+    }
+
+    #[test]
+    fn a_token_that_holds_nothing_back_may_be_dropped() {
+        let (requester, _running) = running();
+        requester.request_position(5, "50");
+        assert!(!requester.track_event(1, 0));
+        requester.abandon_token(1, 0);
+        assert_eq!((requester.in_flight(), requester.is_held_back()), (0, false));
+    }
+
+    /// The next owner processes the event.
+    #[test]
+    fn a_stopping_partition_may_give_up_events() {
+        let (requester, running) = running();
+        (0..3).for_each(|number| assert!(requester.track_event(number, 0)));
+        running.request_stop();
+        requester.abandon_token(0, 0);
+        assert!(!requester.is_held_back() && requester.checkpoint_view().held.is_none());
+        requester.finish_token(2, "20", 0);
+        assert!(requester.is_held_back(), "it will be redelivered with an event that is finished");
+        assert_eq!(requester.count_unfinished(), 1);
+    }
+
+    #[test]
+    fn the_first_failure_of_a_start_counts() {
+        let requester = running().0;
+        assert!(requester.track_event(3, 0));
+        assert!(requester.wait_for_failure().now_or_never().is_none());
+        requester.fail_token(EventError::for_tracked_event(Some(3), "first"));
+        requester.fail_start("the handler", "second".into());
+        let error = requester.wait_for_failure().now_or_never().unwrap();
+        assert!(telemetry::Causes(&*error).to_string().contains("first"), "{error:?}");
+        assert_eq!(requester.count_unfinished(), 0, "nothing can finish the event");
+    }
+
+    #[test]
+    fn whoever_waits_for_tokens_learns_of_each_end() {
+        for end in [
+            |requester: &CheckpointRequester| requester.finish_token(0, "0", 0),
+            |requester: &CheckpointRequester| requester.abandon_token(0, 0),
+            |requester: &CheckpointRequester| requester.fail_token(EventError::for_tracked_event(Some(0), "broken")),
+        ] {
+            let (requester, _running) = running();
+            assert!(requester.track_event(0, 0));
+            let mut waiting = pin!(requester.wait_for_tokens(|requester| requester.count_unfinished() == 0));
+            assert!(waiting.as_mut().now_or_never().is_none());
+            end(&requester);
+            assert!(waiting.as_mut().now_or_never().is_some());
+        }
+    }
+
+    #[tokio::test]
+    async fn requests_to_a_stopped_partition_fail() {
+        let requester = running().0;
+        let outcomes = [requester.flush().await, requester.confirm_owner().await, requester.record_hub(None).await];
+        for outcome in outcomes {
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::Closed);
+        }
+    }
 
     /// Tokens are taken and dropped on another thread while they are counted.
     #[test]

@@ -300,3 +300,222 @@ fn end_after(outcome: &Result<CheckpointOutcome>) -> Option<WritingEnd> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+    use tokio::task::JoinHandle;
+    use tokio::time::sleep;
+
+    use super::super::pending::TestStart;
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::ConsumerGroup;
+    use crate::store::{AdoptOutcome, Claim, ClaimOutcome, StoreConfig};
+    use crate::telemetry::Spans;
+    use crate::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A partition of `a` with a checkpoint at 9, and the task that writes its checkpoints.
+    struct Writing {
+        container: FaultyContainer,
+        store: GroupStore,
+        requester: CheckpointRequester,
+        task: JoinHandle<WritingEnd>,
+        _running: TestStart,
+    }
+
+    async fn connect(container: &FaultyContainer, owner: &str) -> GroupStore {
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let builder = GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new(owner).unwrap());
+        let config = StoreConfig::default().with_verify_storage(false);
+        builder.with_config(config).with_seed(3).connect().await.unwrap()
+    }
+
+    /// Claims the partition and takes its checkpoint over.
+    async fn take_over(store: &GroupStore) -> Adoption {
+        let seen = store.read_ownership(&0.into()).await.unwrap();
+        let claim = seen.map_or_else(|| Claim::unowned(0.into()), |seen| Claim::over(&seen));
+        let ClaimOutcome::Won(lease) = store.claim(&claim).await else { panic!("the claim is lost") };
+        let start = Position::new(9, "90");
+        match store.adopt(&0.into(), lease.epoch(), Some(&start)).await.unwrap() {
+            AdoptOutcome::Adopted(adoption) => adoption,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    impl Writing {
+        async fn start(policy: CheckpointPolicy) -> Self {
+            let container = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+            let store = connect(&container, "a").await;
+            let adoption = take_over(&store).await;
+            let (running, start) = TestStart::new();
+            let metrics = PartitionMetrics::new(store.telemetry().metrics(), &0.into());
+            let spans = BatchSpans::new(Spans::new(store.group()), None, false);
+            let (writer, requester) = CheckpointWriter::new(store.clone(), adoption, policy, metrics, spans, start);
+            Self { container, store, requester, task: tokio::spawn(writer.run()), _running: running }
+        }
+
+        fn request(&self, number: i64) {
+            self.requester.request_position(number, &(10 * number).to_string());
+        }
+
+        /// Returns the checkpoint after so much time.
+        async fn written_after(&self, wait: Duration) -> Option<i64> {
+            sleep(wait).await;
+            let plan = self.store.checkpoint_of(&0.into()).await.unwrap();
+            plan.and_then(|checkpoint| checkpoint.record.sequence_number)
+        }
+
+        /// Sets whether no write is possible.
+        fn set_failing(&self, is_failing: bool) {
+            let fails = FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::Unreachable);
+            self.container.set_plan(if is_failing { fails } else { FaultPlan::default() });
+        }
+    }
+
+    fn policy(max_events: Option<u32>, interval: Option<Duration>) -> CheckpointPolicy {
+        CheckpointPolicy { max_events, interval }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_position_is_written_one_interval_later() {
+        let writing = Writing::start(policy(None, Some(5 * SECOND))).await;
+        writing.request(10);
+        assert_eq!(writing.written_after(3 * SECOND).await, Some(9));
+        writing.request(11);
+        assert_eq!(writing.written_after(SECOND).await, Some(9));
+        assert_eq!(writing.written_after(2 * SECOND).await, Some(11), "both with one write");
+        assert!(!writing.requester.is_behind() && writing.requester.checkpoint_view().written == Some(11));
+        writing.request(12);
+        assert_eq!(writing.written_after(4 * SECOND).await, Some(11));
+        assert_eq!(writing.written_after(2 * SECOND).await, Some(12));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn enough_events_are_written_at_once() {
+        let writing = Writing::start(policy(Some(3), Some(3600 * SECOND))).await;
+        writing.request(11);
+        assert_eq!(writing.written_after(SECOND).await, Some(9));
+        writing.request(12);
+        assert_eq!(writing.written_after(SECOND).await, Some(12));
+        writing.request(13);
+        assert_eq!(writing.written_after(SECOND).await, Some(12));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_write_is_repeated_after_a_wait() {
+        let writing = Writing::start(policy(Some(1), Some(10 * SECOND))).await;
+        writing.set_failing(true);
+        writing.request(10);
+        assert_eq!(writing.written_after(SECOND).await, Some(9));
+        assert!(writing.requester.checkpoint_view().failure.is_some());
+        writing.set_failing(false);
+        writing.request(11);
+        assert_eq!(writing.written_after(8 * SECOND).await, Some(9), "although there are enough events");
+        assert_eq!(writing.written_after(8 * SECOND).await, Some(11));
+        assert!(writing.requester.checkpoint_view().failure.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flush_writes_at_once_and_reports_failures() {
+        let writing = Writing::start(policy(None, None)).await;
+        writing.request(10);
+        assert_eq!(writing.written_after(100 * SECOND).await, Some(9), "nothing else writes it");
+        writing.requester.flush().await.unwrap();
+        assert_eq!(writing.written_after(Duration::ZERO).await, Some(10));
+        writing.requester.flush().await.unwrap();
+        writing.set_failing(true);
+        writing.request(11);
+        assert_eq!(writing.requester.flush().await.unwrap_err().kind(), ErrorKind::Unavailable);
+        assert!(!writing.requester.is_fenced() && writing.requester.is_behind());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_who_ask_at_once_learn_who_owns_the_partition() {
+        let writing = Writing::start(policy(None, None)).await;
+        writing.request(10);
+        let Writing { requester, .. } = &writing;
+        let (one, other, flushed) =
+            futures::join!(requester.confirm_owner(), requester.confirm_owner(), requester.flush());
+        assert!(one.is_ok() && other.is_ok() && flushed.is_ok());
+        take_over(&connect(&writing.container, "b").await).await;
+        let (one, other) = futures::join!(requester.confirm_owner(), requester.confirm_owner());
+        for lost in [one, other] {
+            let error = lost.unwrap_err();
+            assert!(error.kind() == ErrorKind::Fenced && error.to_string().contains("current owner: b"), "{error}");
+        }
+        assert!(requester.is_fenced());
+        assert_eq!(writing.task.await.unwrap(), WritingEnd::Fenced { by: OwnerId::new("b").ok() });
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_checkpoint_is_written_for_a_former_owner() {
+        let writing = Writing::start(policy(None, None)).await;
+        take_over(&connect(&writing.container, "b").await).await;
+        writing.request(10);
+        assert_eq!(writing.requester.flush().await.unwrap_err().kind(), ErrorKind::Fenced);
+        assert_eq!(writing.written_after(Duration::ZERO).await, Some(9));
+        assert!(writing.requester.is_fenced());
+        assert!(matches!(writing.task.await.unwrap(), WritingEnd::Fenced { .. }));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_last_checkpoint_is_tried_until_its_time() {
+        for (until, written) in [(30, Some(10)), (5, Some(9))] {
+            let writing = Writing::start(policy(None, None)).await;
+            writing.request(10);
+            writing.set_failing(true);
+            writing.requester.close(Some(Instant::now() + until * SECOND));
+            assert_eq!(writing.written_after(20 * SECOND).await, Some(9));
+            writing.set_failing(false);
+            assert_eq!(writing.written_after(20 * SECOND).await, written, "until {until} s");
+            assert_eq!(writing.task.await.unwrap(), WritingEnd::Closed);
+        }
+    }
+
+    /// The last attempt may take two request timeouts.
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_last_checkpoint_is_awaited() {
+        let writing = Writing::start(policy(None, None)).await;
+        let timeout = writing.store.request_timeout();
+        writing.container.set_plan(FaultPlan::default().with_on(1.0, BlobOperation::Write, Fault::Hang));
+        writing.request(10);
+        let begin = Instant::now();
+        writing.requester.close(Some(begin + SECOND));
+        assert_eq!(writing.task.await.unwrap(), WritingEnd::Closed);
+        assert!((timeout..=2 * timeout + SECOND).contains(&begin.elapsed()), "{:?}", begin.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_closed_partition_writes_nothing_more() {
+        let writing = Writing::start(policy(None, None)).await;
+        writing.request(10);
+        writing.requester.close(None);
+        assert_eq!(writing.written_after(SECOND).await, Some(9));
+        assert_eq!(writing.task.await.unwrap(), WritingEnd::Closed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_event_hub_of_the_position_is_recorded() {
+        let writing = Writing::start(policy(None, None)).await;
+        let created_at = datetime!(2026-01-01 08:00:00 UTC);
+        writing.requester.record_hub(Some(created_at)).await.unwrap();
+        let checkpoint = writing.store.checkpoint_of(&0.into()).await.unwrap().unwrap();
+        assert_eq!(checkpoint.record.hub_created_at, Some(created_at));
+        assert_eq!(checkpoint.record.position(), Some(Position::new(9, "90")));
+    }
+
+    #[test]
+    fn outcomes_have_their_documented_names() {
+        for (outcome, name) in [
+            (Ok(CheckpointOutcome::Written), "written"),
+            (Ok(CheckpointOutcome::Superseded), "superseded"),
+            (Ok(CheckpointOutcome::Fenced { by: None }), "fenced"),
+            (Err(Error::new(ErrorKind::Unavailable, "down")), "failed"),
+        ] {
+            assert_eq!(outcome_name(&outcome), name);
+        }
+    }
+}

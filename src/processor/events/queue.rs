@@ -227,6 +227,20 @@ mod tests {
         assert_eq!(begin_all(&mut queue, at), [11]);
     }
 
+    /// A stall is the time of the oldest one.
+    #[tokio::test]
+    async fn the_oldest_attempt_that_runs_is_known() {
+        let now = Instant::now();
+        let mut queue = EventQueue::new(2);
+        (0..2).for_each(|item| assert_eq!(queue.add_event(None, item), None));
+        assert_eq!(queue.oldest_attempt(), None);
+        let first = queue.begin_next(now).unwrap();
+        queue.begin_next(now + Duration::from_secs(1)).unwrap();
+        assert_eq!(queue.oldest_attempt(), Some(now));
+        queue.end_attempt(first.attempt);
+        assert_eq!(queue.oldest_attempt(), Some(now + Duration::from_secs(1)));
+    }
+
     #[tokio::test]
     async fn retries_and_other_events_take_turns() {
         let now = Instant::now();

@@ -227,3 +227,185 @@ fn count_failure(error: &Arc<Error>, context: &PartitionContext) {
     context.control.metrics.count_handler_failure();
     context.control.progress.record_failure(error);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::balancer::LivenessTracker;
+    use crate::processor::dead_letters::{DeadLetter, DeadLetters};
+    use crate::processor::events::event_handler_fn;
+    use crate::processor::{DeadLetterPolicy, PartitionStatus};
+    use crate::testing::TestPartition;
+    use crate::testing::memory_hub::MemoryEvent;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn event(number: i64) -> MemoryEvent {
+        MemoryEvent::new(number, "x")
+    }
+
+    fn open(number: i64) -> OpenEvent<MemoryEvent> {
+        OpenEvent::new(event(number))
+    }
+
+    /// Returns work with this handler. The sink of dead letters is asked as often as an event is tried.
+    fn work<H>(handler: H, max_attempts: u32) -> EventWork<MemoryEvent, H> {
+        EventWork {
+            handler: Arc::new(handler),
+            concurrency: 1,
+            order: EventOrder::Partition,
+            retries: RetryPolicy::default().with_max_attempts(max_attempts),
+            event_timeout: Some(60 * SECOND),
+        }
+    }
+
+    /// Creates a handler that fails at the first attempts of each event.
+    fn failing_at_first(attempts: u32) -> impl EventHandler<MemoryEvent> {
+        event_handler_fn(move |_, context: EventContext| async move {
+            if context.attempt() > attempts { Ok(()) } else { Err("broken".into()) }
+        })
+    }
+
+    async fn new_partition() -> TestPartition<MemoryEvent> {
+        TestPartition::start(0).await.unwrap()
+    }
+
+    fn without_dead_letters(partition: &TestPartition<MemoryEvent>) -> Arc<PartitionContext> {
+        Arc::new(PartitionContext { dead_letters: None, ..partition.context() })
+    }
+
+    /// Adds dead letters whose sink fails so often.
+    fn with_dead_letters(
+        partition: &TestPartition<MemoryEvent>,
+        failures: u32,
+        policy: DeadLetterPolicy,
+    ) -> Arc<PartitionContext> {
+        let calls = AtomicU32::new(0);
+        let sink = move |_: DeadLetter<MemoryEvent>| {
+            let fails = calls.fetch_add(1, Ordering::Relaxed) < failures;
+            async move { if fails { Err("the sink is full".into()) } else { Ok(()) } }
+        };
+        let dead_letters = Some(Arc::new(DeadLetters::new(sink, policy)));
+        Arc::new(PartitionContext { dead_letters, ..partition.context() })
+    }
+
+    fn status(context: &PartitionContext) -> PartitionStatus {
+        let liveness = LivenessTracker::new(300 * SECOND);
+        context.control.progress.observe_partition(&0.into(), &liveness, SECOND).status
+    }
+
+    /// Returns in short how attempts ended.
+    fn short(attempted: &Attempted) -> &'static str {
+        match attempted {
+            Attempted::Finished => "finished",
+            Attempted::RetryIn(_) => "retry",
+            Attempted::Failed(_) => "failed",
+        }
+    }
+
+    #[test]
+    fn events_wait_for_those_of_their_key() {
+        let by_number: EventOrder<MemoryEvent> =
+            EventOrder::Key(KeyOf(Arc::new(|event: &MemoryEvent| event.sequence_number.unsigned_abs() + 3)));
+        for (order, keys, is_in_order) in [
+            (EventOrder::Partition, [Some(0), Some(0)], true),
+            (by_number, [Some(7), Some(8)], false),
+            (EventOrder::None, [None, None], false),
+        ] {
+            let work = EventWork { order, ..work(failing_at_first(0), 1) };
+            assert_eq!([event(4), event(5)].map(|event| work.key_of(&event)), keys, "{:?}", work.order);
+            assert_eq!(work.is_in_order(), is_in_order, "{:?}", work.order);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_is_shown_until_a_retry_succeeds() {
+        let partition = new_partition().await;
+        let context = without_dead_letters(&partition);
+        let work = work(failing_at_first(1), 3);
+        let mut failing = open(0);
+        assert_eq!(short(&work.attempt_event(&mut failing, &context).await), "retry");
+        assert_eq!((status(&context).failures, status(&context).last_error.is_some()), (1, true));
+        let healthy = super::tests::work(failing_at_first(0), 3);
+        assert_eq!(short(&healthy.attempt_event(&mut open(1), &context).await), "finished");
+        assert!(status(&context).last_error.is_some(), "that was another event");
+        assert_eq!(short(&work.attempt_event(&mut failing, &context).await), "finished");
+        assert_eq!((status(&context).failures, status(&context).last_error.is_some()), (1, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_partition_fails_after_the_last_attempt() {
+        let partition = new_partition().await;
+        let context = without_dead_letters(&partition);
+        let work = work(failing_at_first(9), 3);
+        let mut failing = open(0);
+        for expected in ["retry", "retry", "failed"] {
+            assert_eq!(short(&work.attempt_event(&mut failing, &context).await), expected);
+        }
+        assert_eq!(status(&context).failures, 2, "the last one counts with the failure of the partition");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_takes_no_longer_than_it_may() {
+        let partition = new_partition().await;
+        let context = without_dead_letters(&partition);
+        let hanging = event_handler_fn(|_: Arc<MemoryEvent>, _| std::future::pending());
+        let begin = Instant::now();
+        assert_eq!(short(&work(hanging, 3).attempt_event(&mut open(0), &context).await), "retry");
+        assert_eq!(begin.elapsed(), 60 * SECOND);
+    }
+
+    /// Its next owner does.
+    #[tokio::test(start_paused = true)]
+    async fn a_stopping_partition_repeats_nothing() {
+        let partition = new_partition().await;
+        let context = without_dead_letters(&partition);
+        partition.request_stop();
+        assert_eq!(short(&work(failing_at_first(1), 3).attempt_event(&mut open(0), &context).await), "failed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_sink_is_asked_as_often_as_an_event_is_tried() {
+        let at_once = DeadLetterPolicy::default().with_max_attempts(1).with_min_failing_time(Duration::ZERO);
+        for (failures, expected) in [(1, ["retry", "finished"]), (2, ["retry", "failed"])] {
+            let partition = new_partition().await;
+            let context = with_dead_letters(&partition, failures, at_once.clone());
+            let work = work(failing_at_first(1), 2);
+            let mut failing = open(0);
+            for expected in expected {
+                let attempted = work.attempt_event(&mut failing, &context).await;
+                assert_eq!(short(&attempted), expected);
+                if let Attempted::Failed(error) = attempted {
+                    assert!(cause_of::<DeadLetterError>(&error).is_some(), "{error:?}");
+                }
+            }
+            let moved = u64::from(failures == 1);
+            assert_eq!((status(&context).dead_letters, status(&context).failures), (moved, 2));
+            assert_eq!(status(&context).last_error.is_none(), failures == 1);
+        }
+    }
+
+    /// In an outage all events fail.
+    #[tokio::test(start_paused = true)]
+    async fn only_named_events_are_moved_one_after_the_other() {
+        for (named, expected) in [(true, ["finished", "finished"]), (false, ["finished", "retry"])] {
+            let partition = new_partition().await;
+            let policy = DeadLetterPolicy::default().with_max_attempts(2).with_min_failing_time(30 * SECOND);
+            let context = with_dead_letters(&partition, 0, policy);
+            let handler = event_handler_fn(move |event: Arc<MemoryEvent>, _| async move {
+                Err(if named { EventError::new(&*event, "broken").into() } else { "broken".into() })
+            });
+            let work = work(handler, 5);
+            let mut failing = [open(0), open(1)];
+            for event in &mut failing {
+                assert_eq!(short(&work.attempt_event(event, &context).await), "retry");
+            }
+            tokio::time::advance(30 * SECOND).await;
+            for (event, expected) in failing.iter_mut().zip(expected) {
+                assert_eq!(short(&work.attempt_event(event, &context).await), expected, "named: {named}");
+            }
+        }
+    }
+}

@@ -303,3 +303,240 @@ async fn repeat_until_success<T, F: Future<Output = Result<T>>>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::blob::memory::MemoryContainer;
+    use crate::model::{ConsumerGroup, OwnerId, Position};
+    use crate::processor::{HandlerError, PartitionContext, Processor, ProcessorConfig, handler_fn};
+    use crate::source::{EventHubProperties, EventReceiver, PartitionProperties};
+    use crate::store::StoreConfig;
+    use crate::testing::faulty::{BlobOperation, Fault, FaultPlan, FaultyContainer, Target};
+    use crate::testing::memory_hub::{MemoryEvent, MemoryHub, MemorySource};
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// A hub that may refuse receivers, and counts how often its properties are read.
+    struct TestSource {
+        hub: MemorySource,
+        rejection: Option<ErrorKind>,
+        reads: AtomicUsize,
+    }
+
+    impl EventSource for TestSource {
+        type Event = MemoryEvent;
+
+        async fn event_hub_properties(&self) -> Result<EventHubProperties> {
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            self.hub.event_hub_properties().await
+        }
+
+        async fn partition_properties(&self, partition: &PartitionId) -> Result<PartitionProperties> {
+            self.hub.partition_properties(partition).await
+        }
+
+        async fn open_receiver(
+            &self,
+            partition: &PartitionId,
+            from: StartPosition,
+            prefetch: usize,
+            epoch: i64,
+        ) -> Result<EventReceiver<MemoryEvent>> {
+            match self.rejection {
+                Some(kind) => Err(Error::new(kind, "rejected")),
+                None => self.hub.open_receiver(partition, from, prefetch, epoch).await,
+            }
+        }
+    }
+
+    /// An instance that has not started, and its storage.
+    struct Instance<H> {
+        processor: Processor<TestSource, H>,
+        container: FaultyContainer,
+    }
+
+    async fn with_config(hub: &MemoryHub, config: ProcessorConfig) -> Instance<impl Handler<MemoryEvent>> {
+        new_instance(hub, config, None).await
+    }
+
+    async fn new_instance(
+        hub: &MemoryHub,
+        config: ProcessorConfig,
+        rejection: Option<ErrorKind>,
+    ) -> Instance<impl Handler<MemoryEvent>> {
+        let container = FaultyContainer::new(Arc::new(MemoryContainer::new()), 1);
+        let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
+        let builder = GroupStore::builder(Arc::new(container.clone()), group, OwnerId::new("a").unwrap());
+        let without_check = StoreConfig::default().with_verify_storage(false);
+        let store = builder.with_config(without_check).with_seed(3).connect().await.unwrap();
+        let source = TestSource { hub: hub.source(), rejection, reads: AtomicUsize::new(0) };
+        let handler = handler_fn(|_: Vec<MemoryEvent>, _: PartitionContext| async { Ok::<_, HandlerError>(()) });
+        let processor = Processor::builder(source, store, handler).with_config(config).build().unwrap();
+        Instance { processor, container }
+    }
+
+    impl<H: Handler<MemoryEvent>> Instance<H> {
+        /// Starts within an hour, or not at all.
+        async fn start(&self) -> Result<Arc<[PartitionId]>> {
+            timeout(3600 * SECOND, start_up(&self.processor.shared)).await.expect("it tries on and on")
+        }
+
+        /// Returns the sequence number of each checkpoint.
+        async fn recorded(&self) -> BTreeMap<u32, i64> {
+            let listed = self.processor.shared.store.list_checkpoints().await.unwrap().records;
+            let found = listed.into_iter().map(|checkpoint| {
+                (checkpoint.partition.as_str().parse().unwrap(), checkpoint.record.sequence_number.unwrap())
+            });
+            found.collect()
+        }
+
+        async fn init(&self, partition: u32, number: i64) {
+            let position = Position::new(number, (number * 10).to_string());
+            self.processor.shared.store.init_checkpoint(&partition.into(), &position).await.unwrap();
+        }
+    }
+
+    fn latest() -> ProcessorConfig {
+        ProcessorConfig::default().with_start_position(StartPosition::Latest)
+    }
+
+    /// Creates a hub whose partitions have the events 0 and 1.
+    fn hub_of(partitions: u32) -> MemoryHub {
+        let hub = MemoryHub::new("hub", partitions);
+        (0..partitions).for_each(|partition| drop(hub.publish_many(partition, 2, "x")));
+        hub
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_starts_at_the_end_records_all_ends() {
+        let hub = hub_of(3);
+        let instance = with_config(&hub, latest()).await;
+        assert_eq!(*instance.start().await.unwrap(), [0.into(), 1.into(), 2.into()]);
+        hub.publish(1, "later");
+        instance.start().await.unwrap();
+        assert_eq!(instance.recorded().await, [(0, 1), (1, 1), (2, 1)].into());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_group_that_starts_at_the_beginning_records_nothing() {
+        let instance = with_config(&hub_of(3), ProcessorConfig::default()).await;
+        instance.start().await.unwrap();
+        assert_eq!(instance.recorded().await, [].into());
+    }
+
+    /// The partitions after the last one with a checkpoint.
+    #[tokio::test(start_paused = true)]
+    async fn partitions_added_later_start_at_their_first_event() {
+        let instance = with_config(&hub_of(4), latest()).await;
+        instance.init(1, 0).await;
+        instance.start().await.unwrap();
+        assert_eq!(instance.recorded().await, [(0, 1), (1, 0), (2, -1), (3, -1)].into());
+    }
+
+    /// Its checkpoint shows which partitions belong to the start of the group.
+    #[tokio::test(start_paused = true)]
+    async fn the_start_of_the_last_partition_is_recorded_first() {
+        let instance = with_config(&hub_of(3), latest()).await;
+        let last = Target::from(BlobOperation::Write).ending("checkpoint/2");
+        instance.container.set_plan(FaultPlan::default().with_on(1.0, last, Fault::Unreachable));
+        let started = timeout(60 * SECOND, start_up(&instance.processor.shared)).await;
+        assert!(started.is_err() && instance.recorded().await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_chosen_partitions_start_at_the_end() {
+        let config = ProcessorConfig::default()
+            .with_start_position_of(0.into(), StartPosition::AfterSequenceNumber(0))
+            .with_start_position_of(1.into(), StartPosition::Latest)
+            .with_start_position_of(2.into(), StartPosition::Latest);
+        let instance = with_config(&hub_of(4), config).await;
+        instance.init(2, 0).await;
+        instance.start().await.unwrap();
+        assert_eq!(instance.recorded().await, [(1, 1), (2, 0)].into());
+    }
+
+    /// Otherwise an instance that starts then would take those before it for initial ones.
+    #[tokio::test(start_paused = true)]
+    async fn starts_of_added_partitions_are_recorded_in_order() {
+        let hub = hub_of(2);
+        let instance = with_config(&hub, latest()).await;
+        instance.start().await.unwrap();
+        hub.grow_to(6);
+        instance.init(3, 0).await;
+        let shared = &instance.processor.shared;
+        record_new_starts_before(shared, &1.into()).await.unwrap();
+        assert_eq!(instance.recorded().await, [(0, 1), (1, 1), (3, 0)].into(), "1 is not new");
+        record_new_starts_before(shared, &4.into()).await.unwrap();
+        assert_eq!(instance.recorded().await, [(0, 1), (1, 1), (2, -1), (3, 0)].into());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_waits_for_what_may_pass() {
+        for (fault, starts) in [(Fault::Unreachable, true), (Fault::Unauthorized, false)] {
+            let instance = with_config(&hub_of(1), latest()).await;
+            instance.container.set_plan(FaultPlan::always(fault));
+            let recovery = async {
+                sleep(100 * SECOND).await;
+                instance.container.set_plan(FaultPlan::default());
+            };
+            let (started, ()) = futures::join!(instance.start(), recovery);
+            assert_eq!(started.map_err(|error| error.kind()).is_ok(), starts);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_hub_of_the_group_is_read() {
+        for (name, partitions) in [("other", 1), ("hub", 0)] {
+            let instance = with_config(&MemoryHub::new(name, partitions), latest()).await;
+            assert_eq!(instance.start().await.unwrap_err().kind(), ErrorKind::Config, "{name}");
+        }
+        assert!(with_config(&MemoryHub::new("HUB", 1), latest()).await.start().await.is_ok());
+    }
+
+    /// If another reader holds the partition, its checkpoint is enough.
+    #[tokio::test(start_paused = true)]
+    async fn only_the_checkpoint_of_a_reader_replaces_the_start() {
+        for (rejection, has_checkpoint, expected) in [
+            (Some(ErrorKind::Fenced), true, Ok(())),
+            (Some(ErrorKind::Fenced), false, Err(ErrorKind::EventSource)),
+            (Some(ErrorKind::Unavailable), true, Err(ErrorKind::Unavailable)),
+            (None, false, Ok(())),
+        ] {
+            let hub = hub_of(1);
+            let instance = new_instance(&hub, latest(), rejection).await;
+            if has_checkpoint {
+                instance.init(0, 0).await;
+            }
+            let start = StartPosition::AfterSequenceNumber(0);
+            let recorded = record_start(&instance.processor.shared, &0.into(), &start).await;
+            assert_eq!(recorded.map_err(|error| error.kind()), expected, "{rejection:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_hub_is_read_rarely_unless_there_is_a_reason() {
+        let hub = hub_of(1);
+        let instance = with_config(&hub, latest()).await;
+        let shared = &instance.processor.shared;
+        let partitions = watch::Sender::new(Arc::from([0.into()]));
+        let mut named = partitions.subscribe();
+        let snapshots = instance.processor.handle.balancer.snapshots();
+        tokio::spawn(refresh_partitions(Arc::clone(shared), partitions, snapshots));
+        sleep(1500 * SECOND).await;
+        let reads = shared.source.reads.load(Ordering::Relaxed);
+        assert!((5..=8).contains(&reads), "every five minutes: {reads}");
+        assert!(!named.has_changed().unwrap(), "nothing has changed");
+        hub.grow_to(2);
+        shared.hub_creation.doubt.notify_one();
+        timeout(11 * SECOND, named.changed()).await.unwrap().unwrap();
+        assert_eq!(**named.borrow_and_update(), [0.into(), 1.into()]);
+        hub.grow_to(3);
+        timeout(301 * SECOND, named.changed()).await.unwrap().unwrap();
+    }
+}

@@ -347,6 +347,37 @@ mod tests {
     }
 
     #[test]
+    fn a_start_without_a_position_is_not_blamed() {
+        let start = StartPosition::Latest;
+        let failure = ResumeFailure::Rejected(start);
+        assert_eq!(confirm_reason(&record(None, None), &failure, &holds(0, (9, "90"))), None);
+    }
+
+    #[test]
+    fn reasons_have_their_documented_names() {
+        for (reason, name) in [
+            (InvalidReason::Expired, "expired"),
+            (InvalidReason::Recreated, "recreated"),
+            (InvalidReason::BeyondEnd, "beyond_end"),
+            (InvalidReason::Rejected, "rejected"),
+        ] {
+            assert_eq!(reason.name(), name);
+        }
+    }
+
+    /// It is compared with the partition like a checkpoint.
+    #[test]
+    fn a_start_has_the_position_that_it_names() {
+        for (start, expected) in [
+            (StartPosition::AfterSequenceNumber(7), record(7, None)),
+            (StartPosition::AfterOffset("70".into()), record(None, "70")),
+            (StartPosition::Latest, record(None, None)),
+        ] {
+            assert_eq!(record_of_start(&start), expected);
+        }
+    }
+
+    #[test]
     fn processing_continues_after_the_checkpoint() {
         let start = StartPosition::Latest;
         assert_eq!(resume_position(&record(None, None), &start), start);
@@ -518,6 +549,8 @@ mod tests {
             assert_eq!(confirm_reason(&record(9, "90"), &beyond_end(9), &holds(0, (9, "90"))), None);
             let reason = confirm_reason(&record(9, "90"), &beyond_end(30), &holds(0, (20, "200")));
             assert_eq!(reason, Some(InvalidReason::BeyondEnd), "fresh properties confirm it");
+            let reason = confirm_reason(&record(None, None), &beyond_end(0), &holds(0, None));
+            assert_eq!(reason, Some(InvalidReason::BeyondEnd), "the event hub has no event anymore");
         }
 
         #[test]
