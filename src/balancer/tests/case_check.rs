@@ -161,6 +161,34 @@ fn a_look_that_fails_is_repeated() {
 }
 
 #[test]
+fn a_failed_look_is_shown_until_one_succeeds() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    let since = me.now;
+    let shown = |me: &Loop| me.state.storage_failures().case_check.map(|(since, error)| (since, error.kind()));
+    assert_eq!(shown(&me), None, "it is under way");
+    for _ in 0..2 {
+        me.done(Done::CaseConflictFound(Err(unavailable())));
+        assert_eq!(shown(&me), Some((since, ErrorKind::Unavailable)));
+        me.after(9);
+    }
+    found(&mut me, None);
+    assert_eq!(shown(&me), None);
+}
+
+/// An eighth of the lease duration at most.
+#[test]
+fn failed_looks_are_repeated_with_growing_waits() {
+    let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
+    let waits = [(); 5].map(|()| {
+        me.done(Done::CaseConflictFound(Err(unavailable())));
+        let failed_at = me.now;
+        while !me.after(1).contains(LOOK) {}
+        me.now.saturating_sub(failed_at).as_secs()
+    });
+    assert_eq!(waits, [1, 2, 4, 8, 8]);
+}
+
+#[test]
 fn a_lapse_during_a_look_needs_another_one() {
     let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
     me.after(28);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::*;
+use crate::store::beacon::Beacon;
 
 #[test]
 fn first_cycle_waits_for_the_heartbeat() {
@@ -56,6 +57,104 @@ fn a_failed_cycle_is_retried_soon() {
     assert_eq!(me.done(Done::Listed(Err(unavailable()))), "CycleFailed");
     assert_eq!(me.after(1), "", "the next wait is longer");
     assert_eq!(me.after(1), "list");
+}
+
+/// At least an interval, also if it does not say for how long.
+#[test]
+fn a_throttled_cycle_waits_as_long_as_it_was_asked_to() {
+    for (retry_after, waits) in [(Some(25), 25..=25), (Some(600), 60..=60), (None, 10..=11)] {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
+        me.after(0);
+        let throttled = ErrorKind::Throttled { retry_after: retry_after.map(Duration::from_secs) };
+        me.done(Done::Listed(Err(Error::new(throttled, "throttled"))));
+        let waited = (1..100).find(|_| me.after(1).contains("list")).unwrap();
+        assert!(waits.contains(&waited), "{retry_after:?}: {waited}");
+    }
+}
+
+/// Each partition has another owner.
+#[test]
+fn in_a_large_group_called_cycles_have_longer_waits() {
+    for (owners, least) in [(2, 0), (400, 5)] {
+        let mut me = Loop::started(BalancerConfig::default(), owners);
+        me.has_beacon = true;
+        me.after(0);
+        let seen = |partition: u32| {
+            let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
+            let record = record(&format!("owner-{partition:03}"));
+            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, time)
+        };
+        let listing = Done::Listed(Ok((0..owners).map(seen).collect()));
+        me.done(listing);
+        let changed = Beacon { change: 9, version: ETag::new("beacon"), age: Duration::ZERO, received: me.now };
+        me.done(Done::BeaconRead(Ok(Some(changed))));
+        let waited = (1..60).find(|_| me.after(1).contains("list")).unwrap();
+        assert!((least..=least + 5).contains(&waited), "{owners} instances: {waited}");
+    }
+}
+
+/// They compare ages with their own clocks, and may have shorter lease durations.
+#[test]
+fn leases_are_renewed_more_often_beside_other_sdks() {
+    for (interval, owners, ages) in [(10, "mx", 26..=30), (10, "m?", 12..=14), (2, "m?", 9..=11)] {
+        let mut me = Loop::owning(BalancerConfig::default().with_load_balancing_interval(interval * SECOND), 1);
+        let won_at = me.now - 2 * SECOND;
+        me.step(Happened::Hub([0.into(), 1.into()].into()));
+        while !me.after(1).contains("list") {}
+        me.listed(owners);
+        while !me.after(1).contains("renew 0") {}
+        let age = me.now.saturating_sub(won_at).as_secs();
+        assert!(ages.contains(&age), "{interval} {owners}: {age}");
+    }
+}
+
+mod news {
+    use super::*;
+    use crate::store::beacon::Beacon;
+
+    /// Returns a loop that owns the first of three partitions and may own no more. The others have owner `b`, and the
+    /// group has a beacon.
+    fn at_its_limit() -> Loop {
+        let mut me = Loop::owning(BalancerConfig::default().with_max_partitions(1), 1);
+        me.has_beacon = true;
+        me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+        list(&mut me, "mbb");
+        me
+    }
+
+    /// Lists these owners, and returns whether this instance tells the others.
+    fn list(me: &mut Loop, owners: &str) -> bool {
+        while !me.after(1).contains("list") {}
+        let shown = Beacon { change: 7, version: ETag::new("beacon"), age: Duration::ZERO, received: me.now };
+        me.done(Done::BeaconRead(Ok(Some(shown))));
+        let mut decided = me.listed(owners);
+        if decided.contains("list heartbeats") {
+            decided += &me.no_other_heartbeats();
+        }
+        if decided.contains("light beacon") {
+            me.done(Done::BeaconLit(Ok(None)));
+        }
+        decided.contains("light beacon")
+    }
+
+    #[test]
+    fn a_partition_that_is_left_to_others_is_reported() {
+        let mut me = at_its_limit();
+        assert!(!list(&mut me, "mbb"));
+        assert!(list(&mut me, "m-b"), "it was released");
+        assert!(!list(&mut me, "m-b"), "it was reported");
+        assert!(!list(&mut me, "mbb") && list(&mut me, "mb-"));
+        assert!(list(&mut me, "m--"));
+    }
+
+    #[test]
+    fn a_partition_that_is_claimed_is_not_reported() {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        me.has_beacon = true;
+        me.step(Happened::Hub((0..2).map(PartitionId::from).collect()));
+        list(&mut me, "mb");
+        assert!(!list(&mut me, "m-"));
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod beacon;
 mod case_check;
 mod claims;
 mod cycles;
+mod heartbeats;
 mod instance_scope;
 mod receiving_handoff_requests;
 mod releases;
@@ -12,6 +13,7 @@ mod restarts;
 mod shutdown;
 mod stalls;
 mod stop_on_lease_expiry;
+mod storage_failures;
 
 use std::time::Duration;
 

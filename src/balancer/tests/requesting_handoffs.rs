@@ -107,3 +107,79 @@ fn stop_claiming_cancels_handoffs() {
     assert_eq!(me.after(5), "end heartbeat");
     assert_eq!(me.snapshot.requested_handoffs, [].into());
 }
+
+/// Lets a poll fail, and returns after how many seconds the next one comes.
+fn next_poll_after_failure(me: &mut Loop, handoff: &Handoff) -> usize {
+    let failed = Done::HandoffPolled { handoff: handoff.clone(), outcome: Err(unavailable()) };
+    assert_eq!(me.done(failed), "Indeterminate");
+    (1..100).find(|_| me.after(1).contains("poll handoff 1")).unwrap()
+}
+
+#[test]
+fn failed_polls_are_repeated_with_growing_waits() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(1);
+    assert_eq!([(); 4].map(|()| next_poll_after_failure(&mut me, &handoff)), [1, 2, 4, 8]);
+    polled(&mut me, &handoff, HandoffStatus::Pending);
+    me.after(1);
+    assert_eq!(next_poll_after_failure(&mut me, &handoff), 1, "a poll has succeeded");
+}
+
+#[test]
+fn a_listing_ends_the_wait_after_failed_polls() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(1);
+    for wait in [1, 2, 4, 8] {
+        assert_eq!(next_poll_after_failure(&mut me, &handoff), wait);
+    }
+    me.done(Done::HandoffPolled { handoff, outcome: Err(unavailable()) });
+    assert!(!me.after(2).contains("poll handoff"));
+    me.listed("mxx");
+    assert!(me.after(1).contains("poll handoff 1"), "the storage responds again");
+}
+
+/// The owner has half a lease duration and a request timeout.
+#[test]
+fn after_the_time_of_an_outage_partitions_are_stolen_again() {
+    for (seconds, expected) in [(34, ""), (35, "claim 1")] {
+        let (mut me, handoff) = with_requested_handoff();
+        let (at, silence) = (me.now, 60 * SECOND);
+        me.step(Happened::OutageEnded { at, silence });
+        let time = handoff.time_to_acknowledge(5 * SECOND);
+        me.now += time + Duration::from_secs(seconds) - Duration::from_secs(35);
+        assert_eq!(polled(&mut me, &handoff, HandoffStatus::TimedOut(claim())), expected, "{seconds} of {time:?}");
+    }
+}
+
+#[test]
+fn a_request_that_is_not_possible_is_planned_again() {
+    for (outcome, decided) in [
+        (Ok(HandoffRequestOutcome::Lost), ""),
+        (Ok(HandoffRequestOutcome::LeaseTooOld), "HandoffNotRequested"),
+        (Err(unavailable()), "Indeterminate"),
+    ] {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        assert_eq!(me.done(Done::HandoffRequested { partition: 1.into(), outcome }), decided);
+        assert_eq!(me.snapshot.requested_handoffs, [].into());
+    }
+}
+
+/// The claim is under way, so this instance may still win the partition.
+#[test]
+fn a_canceled_handoff_is_not_polled_after_a_loss() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(5);
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::Ready(claim())), "claim 1");
+    me.command(LoopCommand::Shutdown);
+    let lost = Done::Claimed { partition: 1.into(), outcome: ClaimOutcome::Lost { by: Some(owner("x")) } };
+    assert!(me.done(lost).starts_with("ClaimLost"));
+    assert_eq!(me.snapshot.requested_handoffs, [].into());
+}
+
+#[test]
+fn a_stalled_instance_claims_nothing_that_it_requested() {
+    let (mut me, handoff) = with_requested_handoff();
+    me.after(5);
+    me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
+    assert_eq!(polled(&mut me, &handoff, HandoffStatus::Ready(claim())), "");
+}

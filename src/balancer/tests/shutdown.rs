@@ -48,3 +48,35 @@ fn a_later_incarnation_has_no_effect() {
     let outcome = me.done(Done::Renewed { partition: 0.into(), epoch: 1, outcome: replaced });
     assert!(!outcome.contains("replaced"), "{outcome}");
 }
+
+/// One request: the others find what it released when they list.
+#[test]
+fn the_end_waits_for_one_light_of_the_beacon() {
+    let ending = || {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        me.has_beacon = true;
+        me.command(LoopCommand::Shutdown);
+        me.done(Done::HeartbeatEnded(Ok(())));
+        let released = Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released };
+        assert_eq!(me.done(released), "Released 0, light beacon");
+        me
+    };
+    let mut me = ending();
+    assert_eq!(me.after(4), "");
+    assert_eq!(me.done(Done::BeaconLit(Ok(None))), "ended, kept 0, unreleased 0");
+    let mut me = ending();
+    assert_eq!(me.state.next_wake(), Some(me.now + 5 * SECOND));
+    assert_eq!(me.after(5), "ended, kept 0, unreleased 0", "for no longer than a request may take");
+    assert_eq!(ending().done(Done::BeaconLit(Err(unavailable()))), "ended, kept 0, unreleased 0");
+}
+
+#[test]
+fn a_request_for_a_handoff_is_ignored_at_the_end() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    assert!(me.after(30).contains("renew 0"));
+    me.command(LoopCommand::Shutdown);
+    let record = OwnershipRecord { handoff_to: Some(owner("x")), ..record("me") };
+    let lease = Lease::of(0.into(), record, ETag::new("renewed"), me.now, 1);
+    let renewed = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Won(lease) };
+    assert_eq!(me.done(renewed), "release 0");
+}

@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_group_that_starts_at_the_beginning_records_nothing() {
+    async fn a_start_at_the_beginning_records_nothing() {
         let instance = with_config(&hub_of(3), ProcessorConfig::default()).await;
         instance.start().await.unwrap();
         assert_eq!(instance.recorded().await, [].into());

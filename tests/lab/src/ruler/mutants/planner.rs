@@ -125,4 +125,53 @@ pub const MUTANTS: &[Mutant] = &[
     });
     max.saturating_sub",
     },
+    Mutant {
+        name: "recorded-counts-twice",
+        fault: "what is recorded as an instance's own counts twice for the maximum number of partitions",
+        file: "src/planner/planning.rs",
+        find: "_ if is_own_to_claim(entry, &view.me) => policy",
+        replace: "_ if is_own_to_claim(entry, &view.me) && !MUTANT => policy",
+    },
+    Mutant {
+        name: "old-leases-not-stolen",
+        fault: "without handoffs, nothing is taken while its lease is old",
+        file: "src/planner/candidates.rs",
+        find: "let not_requestable = policy.handoff && view",
+        replace: "let not_requestable = (MUTANT || policy.handoff) && view",
+    },
+    Mutant {
+        name: "claims-what-does-not-fit",
+        fault: "by load, a partition that is too heavy is claimed before one that fits",
+        file: "src/planner/weighted.rs",
+        find: "if fair.is_at_least(filled) {",
+        replace: "if fair.is_at_least(filled) && !MUTANT {",
+    },
+    Mutant {
+        name: "steals-any-load",
+        fault: "by load, the partition that is stolen does not bring the two loads closest together",
+        file: "src/planner/weighted.rs",
+        find: "let uneven = (2 * weight).abs_diff(other - own);",
+        replace: "let uneven = if MUTANT { 0 } else { (2 * weight).abs_diff(other - own) };",
+    },
+    Mutant {
+        name: "silent-by-the-first",
+        fault: "an owner counts as silent by the first of its leases, not by the one that it renewed last",
+        file: "src/planner/observation.rs",
+        find: "if known.silent_at < silent_at {",
+        replace: "if known.silent_at < silent_at && !MUTANT {",
+    },
+    Mutant {
+        name: "watched-by-the-absent",
+        fault: "an owner that has shut down counts as one that watches others",
+        file: "src/planner/observation.rs",
+        find: "Some(owner) && !seen.record.away,",
+        replace: "Some(owner) && (MUTANT || !seen.record.away),",
+    },
+    Mutant {
+        name: "replaced-by-the-earlier",
+        fault: "of two later runs of an owner, the one that is found last counts",
+        file: "src/planner/observation.rs",
+        find: "view.replaced_by.take().max(record.incarnation.clone());",
+        replace: "view.replaced_by.take().filter(|_| !MUTANT).max(record.incarnation.clone());",
+    },
 ];

@@ -1,0 +1,71 @@
+//! Which operations the storage keeps failing, as the health of the instance shows it.
+
+use super::*;
+
+#[test]
+fn failed_cycles_are_shown_until_one_succeeds() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    me.after(0);
+    let sent = me.now;
+    for wait in [1, 2] {
+        me.now += SECOND;
+        me.done(Done::Listed(Err(unavailable())));
+        assert_eq!(me.state.storage_failures().cycles, Some(sent), "since the first one was sent");
+        assert!(me.after(wait).contains("list"));
+    }
+    me.listed("x");
+    assert_eq!(me.state.storage_failures().cycles, None);
+}
+
+#[test]
+fn an_instance_that_claims_nothing_needs_no_cycles() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    me.after(0);
+    me.done(Done::Listed(Err(unavailable())));
+    me.command(LoopCommand::StopClaiming);
+    assert_eq!(me.state.storage_failures().cycles, None);
+}
+
+#[test]
+fn a_failed_heartbeat_is_shown_until_it_is_written() {
+    let mut me = Loop::new(BalancerConfig::default());
+    me.step(Happened::Began([0.into()].into()));
+    let sent = me.now;
+    let shown = |me: &Loop| me.state.storage_failures().heartbeat.map(|(since, error)| (since, error.kind()));
+    assert_eq!(shown(&me), None, "the outcome is not known yet");
+    for _ in 0..2 {
+        me.now += SECOND;
+        me.done(Done::HeartbeatSent(Err(unavailable())));
+        assert_eq!(shown(&me), Some((sent, ErrorKind::Unavailable)));
+        while !me.after(1).contains("heartbeat") {}
+    }
+    me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+    assert_eq!(shown(&me), None);
+}
+
+/// Fails the next claim of partition 0. All partitions are listed as unowned.
+fn fail_claim(me: &mut Loop) {
+    while !me.after(1).contains("list") {}
+    me.listed(".");
+    assert!(me.no_other_heartbeats().contains("claim 0"));
+    me.done(Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Indeterminate(unavailable()) });
+}
+
+fn failing_claims(me: &Loop) -> Vec<PartitionId> {
+    me.state.storage_failures().claims.into_keys().collect()
+}
+
+#[test]
+fn a_claim_that_fails_again_and_again_is_shown() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    fail_claim(&mut me);
+    assert_eq!(failing_claims(&me), [], "once");
+    fail_claim(&mut me);
+    assert_eq!(failing_claims(&me), [0.into()]);
+    me.step(Happened::Hub([1.into()].into()));
+    assert_eq!(failing_claims(&me), [], "the event hub does not have it anymore");
+    me.step(Happened::Hub([0.into()].into()));
+    while !me.after(1).contains("list") {}
+    me.listed("x");
+    assert_eq!(failing_claims(&me), [], "another instance could claim it");
+}
