@@ -108,12 +108,54 @@ fn a_group_at_rest_is_hardly_ever_listed() {
     assert!((270..=300).contains(&me.time_until("list")));
 }
 
+/// Not all instances at the same time.
 #[test]
 fn the_beacon_is_read_every_three_seconds() {
     let mut me = Loop::trusting();
     me.time_until("read beacon");
-    for _ in 0..100 {
-        assert!((2..=3).contains(&me.time_until("read beacon")));
+    let waits = [(); 100].map(|()| {
+        let before = me.now;
+        me.time_until("read beacon");
+        me.now.saturating_sub(before)
+    });
+    let between = |from, to| waits.iter().filter(|wait| (from..to).contains(&wait.as_millis())).count();
+    assert_eq!(between(2850, 3150), 100, "{waits:?}");
+    assert!(between(2850, 3000) > 20 && between(3000, 3150) > 20, "{waits:?}");
+}
+
+#[test]
+fn the_beacon_is_read_at_the_start() {
+    let mut me = Loop::new(BalancerConfig::default());
+    me.has_beacon = true;
+    assert!(me.step(Happened::Began([0.into()].into())).contains("read beacon"));
+}
+
+#[test]
+fn failed_reads_are_repeated_with_growing_waits() {
+    let mut me = Loop::trusting();
+    me.time_until("read beacon");
+    let waits = [(); 4].map(|()| {
+        me.done(Done::BeaconRead(Err(unavailable())));
+        let failed_at = me.now;
+        while !me.after(1).contains("read beacon") {}
+        me.now.saturating_sub(failed_at).as_secs()
+    });
+    assert!(matches!(waits, [3..=4, 6..=7, 10..=11, 10..=11]), "{waits:?}");
+}
+
+/// Two may be an accident.
+#[test]
+fn three_failed_reads_end_the_trust() {
+    for (failures, lists) in [(2, false), (3, true)] {
+        let mut me = Loop::trusting();
+        for _ in 0..failures {
+            while !me.after(1).contains("read beacon") {}
+            me.done(Done::BeaconRead(Err(unavailable())));
+        }
+        while me.now.saturating_sub(me.state.cycles.listing_sent) < 31 * SECOND {
+            me.now += SECOND;
+        }
+        assert_eq!(me.after(0).contains("list"), lists, "{failures}");
     }
 }
 
@@ -301,8 +343,28 @@ fn a_quiet_beacon_is_refreshed() {
         let shown = Done::BeaconRead(Ok(Some(beacon(7, age, me.now))));
         me.done(shown)
     };
-    assert_eq!(refresh(&mut me, 29), "");
-    assert_eq!(refresh(&mut me, 60), "refresh beacon");
+    for _ in 0..20 {
+        assert_eq!(refresh(&mut me, 29), "");
+        assert_eq!(refresh(&mut me, 60), "refresh beacon");
+    }
+    let refreshed = (0..100).filter(|_| refresh(&mut me, 45) == "refresh beacon").count();
+    assert!((20..80).contains(&refreshed), "usually one instance does for all: {refreshed}");
+}
+
+/// Another instance may have lit it meanwhile.
+#[test]
+fn a_refresh_extends_the_trust_in_the_same_change() {
+    for (refreshed, seconds) in [(7, 60), (8, 20)] {
+        let mut me = Loop::trusting();
+        me.time_until("read beacon");
+        let shown = Done::BeaconRead(Ok(Some(beacon(7, 100, me.now))));
+        assert_eq!(me.done(shown), "refresh beacon");
+        assert_eq!(me.done(Done::BeaconRefreshed(Err(unavailable()))), "BeaconFailed");
+        let refreshed = beacon(refreshed, 0, me.now);
+        me.done(Done::BeaconRefreshed(Ok(Some(refreshed))));
+        let trusted = me.state.beacon.trusted_until(&me.state.context).map(|until| until.saturating_sub(me.now));
+        assert_eq!(trusted, Some(Duration::from_secs(seconds)));
+    }
 }
 
 #[test]

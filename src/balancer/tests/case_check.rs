@@ -61,12 +61,15 @@ fn the_first_win_looks_and_further_ones_do_not() {
 #[test]
 fn nothing_is_claimed_before_the_look_has_ended() {
     for fails in [false, true] {
-        let (mut me, _) = with_first_win(BalancerConfig::default(), 3);
+        let (mut me, decided) = with_first_win(BalancerConfig::default(), 1);
+        assert!(decided.ends_with(LOOK), "{decided}");
+        me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
         if fails {
             me.done(Done::CaseConflictFound(Err(unavailable())));
         }
         me.after(12);
-        assert!(!me.listed("m--").contains("claim"), "{fails}");
+        let decided = me.listed("m--");
+        assert!(!decided.contains("claim") && !decided.contains("list heartbeats"), "{fails}: {decided}");
         me.after(10);
         found(&mut me, None);
         me.listed("m--");
@@ -105,7 +108,7 @@ fn names_as_given_give_way_to_lower_case() {
         assert!(me.after(8).contains(LOOK), "the other one may have ended");
         assert_eq!(found(&mut me, Some(conflict_of(NameCase::Lower))), "");
     }
-    me.after(8);
+    me.after(4);
     assert!(found(&mut me, Some(conflict_of(NameCase::Lower))).contains("CaseConflictFound"), "it is still there");
 }
 

@@ -72,25 +72,32 @@ fn a_throttled_cycle_waits_as_long_as_it_was_asked_to() {
     }
 }
 
-/// Each partition has another owner.
+/// Returns after how many seconds a change in a group of so many owners begins a cycle.
+fn wait_for_call(seed: u64, owners: u32) -> u64 {
+    let mut me = Loop::new(BalancerConfig::default());
+    me.state = BalancerState::new(settings(BalancerConfig::default(), 10), StdRng::seed_from_u64(seed));
+    me = me.began(owners);
+    me.has_beacon = true;
+    me.after(0);
+    let seen = |partition: u32| {
+        let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
+        let record = record(&format!("owner-{partition:03}"));
+        Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, time)
+    };
+    let listing = Done::Listed(Ok((0..owners).map(seen).collect()));
+    me.done(listing);
+    let changed = Beacon { change: 9, version: ETag::new("beacon"), age: Duration::ZERO, received: me.now };
+    me.done(Done::BeaconRead(Ok(Some(changed))));
+    (1..60).find(|_| me.after(1).contains("list")).unwrap()
+}
+
+/// If all instances listed at each change, or together, the listings would be too many.
 #[test]
-fn in_a_large_group_called_cycles_have_longer_waits() {
-    for (owners, least) in [(2, 0), (400, 5)] {
-        let mut me = Loop::started(BalancerConfig::default(), owners);
-        me.has_beacon = true;
-        me.after(0);
-        let seen = |partition: u32| {
-            let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
-            let record = record(&format!("owner-{partition:03}"));
-            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, time)
-        };
-        let listing = Done::Listed(Ok((0..owners).map(seen).collect()));
-        me.done(listing);
-        let changed = Beacon { change: 9, version: ETag::new("beacon"), age: Duration::ZERO, received: me.now };
-        me.done(Done::BeaconRead(Ok(Some(changed))));
-        let waited = (1..60).find(|_| me.after(1).contains("list")).unwrap();
-        assert!((least..=least + 5).contains(&waited), "{owners} instances: {waited}");
-    }
+fn in_a_large_group_called_cycles_are_spread() {
+    assert!((0..20).all(|seed| wait_for_call(seed, 2) <= 2));
+    let waits: Vec<_> = (0..20).map(|seed| wait_for_call(seed, 400)).collect();
+    assert!(waits.iter().all(|wait| (6..=10).contains(wait)), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait < 8) && waits.iter().any(|wait| *wait > 8), "{waits:?}");
 }
 
 /// They compare ages with their own clocks, and may have shorter lease durations.
@@ -153,14 +160,36 @@ mod news {
         me.has_beacon = true;
         me.step(Happened::Hub((0..2).map(PartitionId::from).collect()));
         list(&mut me, "mb");
+        list(&mut me, "mb");
         assert!(!list(&mut me, "m-"));
+    }
+
+    /// Its processors light no beacon.
+    #[test]
+    fn the_first_owner_of_another_sdk_is_reported() {
+        let mut me = at_its_limit();
+        list(&mut me, "mbb");
+        assert!(list(&mut me, "mb?"));
+        assert!(!list(&mut me, "mb?"), "it was reported");
+        list(&mut me, "mbb");
+        while !me.after(1).contains("read beacon") {}
+        let changed = Beacon { change: 8, version: ETag::new("beacon"), age: Duration::ZERO, received: me.now };
+        me.done(Done::BeaconRead(Ok(Some(changed))));
+        while !me.after(1).contains("list") {}
+        assert_eq!(me.listed("mb?"), "", "another instance has reported it");
     }
 }
 
 #[test]
 fn a_late_cycle_is_reported() {
-    let mut me = Loop::started(BalancerConfig::default(), 1);
-    assert_eq!(me.after(6), "CycleLate, list");
+    for (seconds, decided) in [(5, "list"), (6, "CycleLate, list")] {
+        let mut me = Loop::started(BalancerConfig::default(), 1);
+        assert_eq!(me.after(seconds), decided);
+        let mut me = Loop::started(BalancerConfig::default(), 1);
+        me.now += Duration::from_secs(seconds);
+        me.step(Happened::Hub([0.into()].into()));
+        assert_eq!(me.after(0), decided, "another input came before");
+    }
 }
 
 #[test]
@@ -259,6 +288,50 @@ mod unowned_partitions {
         assert!(me.listed("aaaaam").starts_with("claim"), "one of five");
     }
 
+    /// Whatever calls a cycle in the meantime.
+    #[test]
+    fn one_partition_is_stolen_per_interval() {
+        let mut me = Loop::without_handoffs(6);
+        me.has_beacon = true;
+        me.after(0);
+        let stolen: u32 = claimed(&me.listed("aaaaaa")).as_str().parse().unwrap();
+        let begin = me.now;
+        me.wins(stolen, 1);
+        let owners: String = (0..6).map(|partition| if partition == stolen { 'm' } else { 'a' }).collect();
+        for (change, seconds, steals) in [(8, 4, false), (9, 10, true)] {
+            let changed = Beacon { change, version: ETag::new("beacon"), age: Duration::ZERO, received: me.now };
+            me.done(Done::BeaconRead(Ok(Some(changed))));
+            me.now = begin + Duration::from_secs(seconds);
+            assert!(me.after(0).contains("list"));
+            assert_eq!(me.listed(&owners).contains("claim"), steals, "after {seconds} s");
+        }
+    }
+
+    /// It knows the other members: they claim the rest.
+    #[test]
+    fn one_that_has_seen_the_group_complete_claims_its_part() {
+        for (before, expected) in [("mmmaaabbbccc", 3), ("mmmaaabbb...", 1)] {
+            let mut me = Loop::started(BalancerConfig::default(), 12);
+            me.after(0);
+            me.listed(before);
+            let decided = me.no_other_heartbeats();
+            for partition in 0..12 {
+                if decided.contains(&format!("claim {partition},")) || decided.ends_with(&format!("claim {partition}"))
+                {
+                    if partition < 3 {
+                        me.wins(partition, 1);
+                    } else {
+                        let outcome = ClaimOutcome::Lost { by: None };
+                        me.done(Done::Claimed { partition: partition.into(), outcome });
+                    }
+                }
+            }
+            while !me.after(1).contains("list") {}
+            me.listed("mmmaaa------");
+            assert_eq!(me.no_other_heartbeats().matches("claim").count(), expected, "{before}");
+        }
+    }
+
     fn throttled() -> ClaimOutcome {
         ClaimOutcome::Indeterminate(Error::new(ErrorKind::Throttled { retry_after: None }, "throttled"))
     }
@@ -275,6 +348,25 @@ mod unowned_partitions {
             me.done(Done::Claimed { partition, outcome: throttled() });
         }
         assert!(matches!(waits[..], [0, 2..=3, 4..=5, 8..=10, 10..=12]), "{waits:?}");
+    }
+
+    #[test]
+    fn a_claim_that_is_won_speeds_the_next_one_up() {
+        let mut me = Loop::without_handoffs(5);
+        me.after(0);
+        let mut owners = [".", ".", ".", ".", "."];
+        let waits = [false, false, false, true].map(|wins| {
+            let partition = claimed(&me.listed(&owners.concat()));
+            if wins {
+                let number: u32 = partition.as_str().parse().unwrap();
+                me.wins(number, 1);
+                owners[usize::try_from(number).unwrap()] = "m";
+            } else {
+                me.done(Done::Claimed { partition, outcome: throttled() });
+            }
+            (1..20).find(|_| me.after(1).contains("list")).unwrap()
+        });
+        assert!(matches!(waits, [2..=3, 4..=5, 8..=10, 4..=5]), "{waits:?}");
     }
 
     /// A renewal that fails is repeated more often than once per interval.
@@ -391,6 +483,18 @@ mod unowned_partitions {
                 assert!(!me.no_other_heartbeats().contains("SlowStart"));
             }
         }
+    }
+}
+
+/// The claims are under way.
+#[test]
+fn a_cycle_that_takes_something_is_not_calm() {
+    let mut me = Loop::without_handoffs(12);
+    me.after(0);
+    for _ in 0..5 {
+        assert!(me.listed("aaaaaaaaaaaa").contains("claim"));
+        let waited = (1..60).find(|_| me.after(1).contains("list")).unwrap();
+        assert!((10..=12).contains(&waited), "{waited}");
     }
 }
 

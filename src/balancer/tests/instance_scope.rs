@@ -128,8 +128,20 @@ fn a_claim_under_way_counts_on_no_ended_heartbeat() {
 }
 
 #[test]
+fn leases_that_are_kept_get_another_heartbeat() {
+    let mut me = owning();
+    assert_eq!(me.command(LoopCommand::Keep), "heartbeat, keep 0");
+    let mut me = owning();
+    assert!(me.after(15).contains("heartbeat"));
+    assert_eq!(me.command(LoopCommand::Keep), "keep 0", "one is under way");
+}
+
+#[test]
 fn the_end_of_an_outage_brings_the_heartbeat_forward() {
     let mut me = owning();
+    let (at, silence) = (me.now, 40 * SECOND);
+    me.step(Happened::OutageEnded { at, silence });
+    assert!(!me.after(0).contains("heartbeat"), "none has failed");
     me.after(30);
     failed(&mut me);
     me.after(2);

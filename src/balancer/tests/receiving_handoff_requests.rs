@@ -30,6 +30,7 @@ fn the_owner_acknowledges_and_drains() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     assert_eq!(receives_request(&mut me, true), "HandoffReceived 0, Releasing 0 handed_over");
     assert_eq!(me.snapshot.owned, [].into());
+    assert_eq!(me.snapshot.partitions[0].handoff_to, Some(owner("x")));
     assert_eq!(me.after(0), "renew 0 draining");
     assert_eq!(me.stopped(0, true), "", "the acknowledgment is under way");
     assert_eq!(me.renewed(0, 1), "release 0");

@@ -51,6 +51,7 @@ fn a_handoff_is_polled_every_second() {
     assert_eq!(me.after(1), "poll handoff 1");
     assert_eq!(me.after(1), "", "a poll is under way");
     assert_eq!(polled(&mut me, &handoff, HandoffStatus::Pending), "");
+    assert_eq!(me.after(0), "");
     assert_eq!(me.after(1), "poll handoff 1");
 }
 
@@ -108,6 +109,17 @@ fn stop_claiming_cancels_handoffs() {
     assert_eq!(me.snapshot.requested_handoffs, [].into());
 }
 
+#[test]
+fn a_requested_partition_counts_while_its_owner_has_it() {
+    let (mut me, _) = with_requested_handoff();
+    me.after(12);
+    assert_eq!(me.listed("mxx"), "", "with it, this instance has its share");
+    me.step(Happened::Hub([0.into(), 1.into()].into()));
+    me.after(12);
+    assert_eq!(me.listed("mX"), "list heartbeats");
+    assert!(me.no_other_heartbeats().contains("claim 1"), "its owner has expired");
+}
+
 /// Lets a poll fail, and returns after how many seconds the next one comes.
 fn next_poll_after_failure(me: &mut Loop, handoff: &Handoff) -> usize {
     let failed = Done::HandoffPolled { handoff: handoff.clone(), outcome: Err(unavailable()) };
@@ -135,6 +147,7 @@ fn a_listing_ends_the_wait_after_failed_polls() {
     me.done(Done::HandoffPolled { handoff, outcome: Err(unavailable()) });
     assert!(!me.after(2).contains("poll handoff"));
     me.listed("mxx");
+    assert!(!me.after(0).contains("poll handoff"));
     assert!(me.after(1).contains("poll handoff 1"), "the storage responds again");
 }
 

@@ -22,8 +22,12 @@ fn an_end_of_the_heartbeat_that_fails_is_repeated() {
     me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
     assert_eq!(me.after(0), "end heartbeat, list");
     let failed = |me: &mut Loop| me.done(Done::HeartbeatEnded(Err(unavailable())));
+    let next_wake = |me: &Loop| me.state.heartbeat.next_wake(&me.state.context, &me.state.partitions);
+    assert_eq!(next_wake(&me), None, "it is under way");
     assert_eq!(failed(&mut me), "HeartbeatNotEnded");
+    assert_eq!(next_wake(&me), Some(me.now + 15 * SECOND / 2));
     assert!(!me.after(7).contains("end heartbeat") && me.after(1).contains("end heartbeat"));
+    assert_eq!(next_wake(&me), None, "it is under way again");
     assert_eq!(me.command(LoopCommand::Shutdown), "", "it is under way");
     assert_eq!(failed(&mut me), "HeartbeatNotEnded, end heartbeat", "the shutdown repeats it while that may help");
     assert!(failed(&mut me).starts_with("HeartbeatNotEnded, ended"));

@@ -69,3 +69,37 @@ fn a_claim_that_fails_again_and_again_is_shown() {
     me.listed("x");
     assert_eq!(failing_claims(&me), [], "another instance could claim it");
 }
+
+/// The waits begin again with the shortest one.
+#[test]
+fn a_live_owner_ends_a_series_of_failed_claims() {
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    (0..4).for_each(|_| fail_claim(&mut me));
+    let failed_at = me.now;
+    while me.now < failed_at + 12 * SECOND {
+        if me.after(1).contains("list") {
+            me.listed("x");
+        }
+    }
+    let claimed_after = claimed_after(&mut me, failed_at);
+    assert!(matches!(claimed_after, Some(20..=21)), "an owner does not shorten the wait: {claimed_after:?}");
+    let mut me = Loop::started(BalancerConfig::default(), 1);
+    (0..3).for_each(|_| fail_claim(&mut me));
+    me.after(30);
+    me.listed("x");
+    fail_claim(&mut me);
+    assert_eq!(failing_claims(&me), [], "it is the first one again");
+}
+
+/// Returns how many seconds after this moment the partition, which is listed as unowned, is claimed.
+fn claimed_after(me: &mut Loop, since: Duration) -> Option<u64> {
+    for _ in 0..60 {
+        if me.after(1).contains("list") && me.listed(".") == "list heartbeats" {
+            let decided = me.no_other_heartbeats();
+            if decided.contains("claim 0") {
+                return Some(me.now.saturating_sub(since).as_secs());
+            }
+        }
+    }
+    None
+}
