@@ -339,6 +339,8 @@ mod tests {
             pacing.bring_forward();
             assert_eq!(pacing.wait(), seconds(expected), "no change shortens it");
         }
+        let wait = pacing.record_failure(END, seconds(1), Throttled::Asked(Duration::ZERO), 1.0);
+        assert_eq!(wait, seconds(11), "never less than an interval");
     }
 
     #[test]
@@ -386,6 +388,8 @@ mod tests {
         };
         assert_eq!([100, 500, 2000, 9000].map(&mut after), [1, 2, 8, 10].map(seconds));
         assert_eq!([0, 0, 0, 0].map(after), [5000, 2500, 1250, 1000].map(Duration::from_millis));
+        pacing.record_success(END, CycleFinding::Unowned, seconds(9), NextClaimable::default(), 0.0);
+        assert_eq!(pacing.steady_wait(1.0), seconds(11), "a tenth longer than the interval at most");
     }
 
     #[test]
@@ -459,6 +463,12 @@ mod tests {
         let likely = NextClaimable { first: Some(END + seconds(5)), first_likely: Some(END + seconds(40)) };
         pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, likely, 0.0);
         assert_eq!(until_trust_ends(&pacing, 1000), seconds(40), "a lease that should have been renewed by now");
+        let waits = [0.0, 1.0].map(|jitter| {
+            pacing.record_success(END, CycleFinding::Nothing, Duration::ZERO, NextClaimable::default(), jitter);
+            until_trust_ends(&pacing, 1000)
+        });
+        assert_eq!(waits, [300, 270].map(seconds));
+        assert_eq!(Pacing::average_calm_wait(seconds(60)), seconds(285), "what the estimate of the cost says");
     }
 
     #[test]

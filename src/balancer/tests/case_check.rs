@@ -131,7 +131,7 @@ fn a_win_after_owning_nothing_looks_again() {
 
 #[test]
 fn a_renewal_of_a_lapsed_lease_looks_again() {
-    for (seconds, looks) in [(28, false), (61, true)] {
+    for (seconds, looks) in [(28, false), (59, false), (60, true)] {
         let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
         looked(&mut me);
         me.after(13);
@@ -220,6 +220,7 @@ fn a_conflict_ends_the_loop_after_the_releases() {
 fn a_conflict_ends_the_loop_even_if_nothing_works() {
     let (mut me, _) = with_first_win(BalancerConfig::default(), 1);
     found(&mut me, Some(conflict()));
+    let begin = me.now;
     let mut decided = String::new();
     for _ in 0..20 {
         decided = me.after(5);
@@ -227,6 +228,7 @@ fn a_conflict_ends_the_loop_even_if_nothing_works() {
             break;
         }
     }
+    assert_eq!(me.now - begin, 50 * SECOND, "half a lease duration, and the time of the releases");
     assert_eq!(decided.rsplit(", refused").next(), Some(", unreleased 1"), "{decided}");
 }
 

@@ -7,6 +7,8 @@ fn a_won_lease_is_renewed_at_half_its_duration() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     assert_eq!(me.snapshot.owned, [(0.into(), 1)].into());
     assert_eq!(me.state.next_wake().map(|at| at <= me.now + 30 * SECOND), Some(true));
+    let renewal = me.state.partitions.next_wake(&me.state.context).unwrap();
+    assert!((25 * SECOND..=28 * SECOND).contains(&(renewal - me.now)), "it was won 2 s ago");
     assert_eq!(me.after(24), "CycleLate, list", "spread by up to a tenth");
     assert_eq!(me.after(4), "renew 0");
     assert_eq!(me.after(4), "", "it is under way");
@@ -30,6 +32,58 @@ fn an_indeterminate_claim_is_not_repeated_at_once() {
     assert_eq!(me.after(1), "");
     assert_eq!(me.after(2), "list", "a quarter of an interval has passed");
     assert_eq!((me.listed(".").as_str(), me.no_other_heartbeats().as_str()), ("list heartbeats", "claim 0"));
+}
+
+#[test]
+fn a_failed_claim_is_repeated_once_its_wait_is_over() {
+    for (millis, decided) in [(2499, ""), (2500, "list heartbeats")] {
+        let mut me = Loop::claiming(BalancerConfig::default());
+        let outcome = ClaimOutcome::Indeterminate(unavailable());
+        me.done(Done::Claimed { partition: 0.into(), outcome });
+        me.now += Duration::from_millis(millis);
+        assert_eq!(me.listed("."), decided, "after {millis} ms");
+    }
+}
+
+fn fail_renewal(me: &mut Loop, partition: u32) {
+    let outcome = ClaimOutcome::Indeterminate(unavailable());
+    me.done(Done::Renewed { partition: partition.into(), epoch: 1, outcome });
+}
+
+/// Returns what is renewed.
+fn renewed_partitions(decided: &str) -> Vec<u32> {
+    let renewed = decided.split(", ").filter_map(|action| action.strip_prefix("renew "));
+    renewed.map(|partition| partition.parse().unwrap()).collect()
+}
+
+/// An eighth of the lease duration, and up to a quarter more.
+#[test]
+fn a_failed_renewal_is_repeated_within_10_s() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    assert_eq!(renewed_partitions(&me.after(30)), [0]);
+    for _ in 0..6 {
+        fail_renewal(&mut me, 0);
+        assert!((0..10).any(|_| renewed_partitions(&me.after(1)) == [0]));
+    }
+}
+
+/// A storage that is down would otherwise get more requests than usual.
+#[test]
+fn failed_renewals_take_turns_until_one_succeeds() {
+    let mut me = Loop::owning(BalancerConfig::default(), 3);
+    assert_eq!(renewed_partitions(&me.after(30)), [0, 1, 2]);
+    (0..3).for_each(|partition| fail_renewal(&mut me, partition));
+    let mut turns = Vec::new();
+    for _ in 0..25 {
+        let renewed = renewed_partitions(&me.after(1));
+        renewed.iter().for_each(|partition| fail_renewal(&mut me, *partition));
+        turns.extend(renewed);
+    }
+    assert!((3..=4).contains(&turns.len()), "one in 7.5 s: {turns:?}");
+    let turn = (0..10).find_map(|_| renewed_partitions(&me.after(1)).first().copied()).unwrap();
+    me.renewed(turn, 1);
+    let others: Vec<_> = (0..3).filter(|partition| *partition != turn).collect();
+    assert_eq!(renewed_partitions(&me.after(1)), others, "the storage responds again");
 }
 
 #[test]

@@ -30,6 +30,69 @@ fn heartbeats_are_listed_before_a_claim() {
     assert!(["claim 0", "claim 1"].contains(&claim.as_str()), "one partition per interval: {claim}");
 }
 
+/// It may be gone, and without its heartbeat the partition is anybody's.
+#[test]
+fn heartbeats_are_listed_while_one_has_something_to_claim() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.step(Happened::Hub([0.into(), 1.into()].into()));
+    for _ in 0..2 {
+        while !me.after(1).contains("list") {}
+        assert_eq!(me.listed("m."), "list heartbeats");
+        let record = HeartbeatRecord::new(owner("b"), incarnation(1), 60 * SECOND);
+        let b = Heartbeat::new(record, ETag::new("b"), Duration::ZERO, me.now);
+        assert_eq!(me.done(Done::HeartbeatsListed(Ok(vec![b]))), "", "it is the share of the other");
+    }
+    me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
+    while !me.after(1).contains("list") {}
+    assert_eq!(me.listed("m."), "", "this instance claims nothing");
+}
+
+#[test]
+fn heartbeats_are_listed_while_a_partition_is_reserved() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+    while !me.after(1).contains("list") {}
+    let reserved = OwnershipRecord { handoff_to: Some(owner("x")), ..OwnershipRecord::default() };
+    let seen = |partition: u32, record: OwnershipRecord| {
+        let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
+        Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, time)
+    };
+    let listing = Done::Listed(Ok(vec![seen(0, record("me")), seen(1, reserved), seen(2, record("x"))]));
+    assert_eq!(me.done(listing), "list heartbeats");
+}
+
+/// What follows is not far away.
+#[test]
+fn a_group_with_a_handoff_is_not_calm() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
+    let requested = OwnershipRecord { handoff_to: Some(owner("y")), ..record("x") };
+    for _ in 0..5 {
+        let waited = (1..60).find(|_| me.after(1).contains("list")).unwrap();
+        assert!(waited <= 12, "{waited}");
+        let seen = |partition: u32, record: OwnershipRecord| {
+            let time = (datetime!(2026-01-01 00:00:00 UTC), me.now);
+            Ownership::new(partition.into(), record, ETag::new("seen"), Duration::ZERO, time)
+        };
+        let listing = vec![seen(0, record("me")), seen(1, requested.clone()), seen(2, record("y"))];
+        me.done(Done::Listed(Ok(listing)));
+    }
+}
+
+#[test]
+fn a_loss_names_the_new_owner() {
+    for (owners, expected) in [("x", Some("x")), ("X", Some("x")), ("-", None)] {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        while !me.after(1).contains("list") {}
+        let mut events = me.state.step(listing_of(owners, me.now), me.now).into_iter();
+        let lost = events.find_map(|action| match action {
+            Action::Emit(OwnershipEvent::Lost { by, .. }) => Some(by),
+            _ => None,
+        });
+        assert_eq!(lost, Some(expected.map(owner)), "{owners}");
+    }
+}
+
 #[test]
 fn claims_under_way_count_as_won() {
     let mut me = Loop::started(

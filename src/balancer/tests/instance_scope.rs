@@ -39,6 +39,18 @@ fn all_leases_are_rewritten_after_declared_dead() {
     assert_eq!(me.after(1), "");
 }
 
+#[test]
+fn nothing_is_claimed_that_no_heartbeat_would_keep() {
+    let mut me = Loop::started(config(), 1);
+    assert!(me.after(15).contains("heartbeat"));
+    me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::DeclaredDead { by: None })));
+    assert_eq!(me.listed("."), "");
+    assert!(me.after(0).contains("heartbeat"));
+    me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
+    assert_eq!(me.listed("."), "list heartbeats");
+    assert_eq!(me.no_other_heartbeats(), "claim 0");
+}
+
 fn failed(me: &mut Loop) -> String {
     me.done(Done::HeartbeatSent(Err(unavailable())))
 }

@@ -132,6 +132,16 @@ impl Loop {
         decided.join(", ")
     }
 
+    /// Returns for how long the release that this input causes is repeated, if that is limited.
+    fn release_limit(&mut self, happened: Happened) -> Option<Duration> {
+        let actions = self.state.step(happened, self.now).into_iter();
+        let mut limits = actions.filter_map(|action| match action {
+            Action::Request(StorageRequest::Release { until, .. }) => Some(until.map(|until| until - self.now)),
+            _ => None,
+        });
+        limits.next().expect("nothing is released")
+    }
+
     fn done(&mut self, done: Done) -> String {
         self.step(Happened::Done(done))
     }
@@ -161,28 +171,9 @@ impl Loop {
         decided
     }
 
-    /// Lists records of these owners, by partition; `-` stands for a released one, `.` for none. The leases of capital
-    /// letters have expired.
+    /// Lists the ownerships of [`listing_of`].
     fn listed(&mut self, owners: &str) -> String {
-        let letters = (0u32..).zip(owners.chars()).filter(|(_, letter)| *letter != '.');
-        let seen = letters.map(|(partition, letter)| {
-            let age = Duration::from_secs(if letter.is_ascii_uppercase() { 3 * LEASE_SECONDS } else { 0 });
-            let record = match letter.to_ascii_lowercase() {
-                '-' => OwnershipRecord::default(),
-                'm' => record("me"),
-                '?' => OwnershipRecord::owned_by(owner("python"), None),
-                other => record(&other.to_string()),
-            };
-            Ownership::new(
-                partition.into(),
-                record,
-                ETag::new("seen"),
-                age,
-                (datetime!(2026-01-01 00:00:00 UTC), self.now),
-            )
-        });
-        let seen = seen.collect();
-        self.done(Done::Listed(Ok(seen)))
+        self.step(listing_of(owners, self.now))
     }
 
     fn no_other_heartbeats(&mut self) -> String {
@@ -226,6 +217,24 @@ impl Loop {
         owned.listed(&"m".repeat(partitions as usize));
         owned
     }
+}
+
+/// Returns a listing with records of these owners, by partition; `-` stands for a released one, `.` for none. The leases
+/// of capital letters have expired.
+fn listing_of(owners: &str, now: Duration) -> Happened {
+    let letters = (0u32..).zip(owners.chars()).filter(|(_, letter)| *letter != '.');
+    let seen = letters.map(|(partition, letter)| {
+        let age = Duration::from_secs(if letter.is_ascii_uppercase() { 3 * LEASE_SECONDS } else { 0 });
+        let record = match letter.to_ascii_lowercase() {
+            '-' => OwnershipRecord::default(),
+            'm' => record("me"),
+            '?' => OwnershipRecord::owned_by(owner("python"), None),
+            other => record(&other.to_string()),
+        };
+        let time = (datetime!(2026-01-01 00:00:00 UTC), now);
+        Ownership::new(partition.into(), record, ETag::new("seen"), age, time)
+    });
+    Happened::Done(Done::Listed(Ok(seen.collect())))
 }
 
 /// Returns the answer to a request about the beacon, if there is none and another instance creates it.

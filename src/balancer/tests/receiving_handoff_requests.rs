@@ -37,6 +37,54 @@ fn the_owner_acknowledges_and_drains() {
 }
 
 #[test]
+fn a_released_partition_is_shown_as_reserved() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    receives_request(&mut me, true);
+    me.after(0);
+    me.stopped(0, true);
+    me.renewed(0, 1);
+    me.done(Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released });
+    let shown = &me.snapshot.partitions[0];
+    assert_eq!((&shown.owner, &shown.handoff_to), (&PartitionOwner::Released, &Some(owner("x"))));
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    receives_request(&mut me, true);
+    let end = ProcessingEnd::Lost { by: Some(owner("y")) };
+    me.command(LoopCommand::ProcessingEnded { partition: 0.into(), epoch: 1, end });
+    let shown = &me.snapshot.partitions[0];
+    assert_eq!((&shown.owner, &shown.handoff_to), (&PartitionOwner::Other(owner("y")), &None));
+}
+
+/// The other instance waits for so long.
+#[test]
+fn a_handoff_is_repeated_for_a_lease_duration() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    receives_request(&mut me, true);
+    me.after(0);
+    me.stopped(0, true);
+    let outcome = ClaimOutcome::Won(me.lease(0, 1));
+    let renewed = Happened::Done(Done::Renewed { partition: 0.into(), epoch: 1, outcome });
+    assert_eq!(me.release_limit(renewed), Some(60 * SECOND));
+}
+
+/// The instance that requested the partition polls it.
+#[test]
+fn a_handoff_needs_no_light_of_the_beacon() {
+    for (ends, expected) in [(false, "Released 0"), (true, "Released 0, light beacon")] {
+        let mut me = Loop::owning(BalancerConfig::default(), 1);
+        me.has_beacon = true;
+        receives_request(&mut me, true);
+        me.after(0);
+        me.stopped(0, true);
+        me.renewed(0, 1);
+        if ends {
+            me.command(LoopCommand::Shutdown);
+        }
+        let released = Done::Released { partition: 0.into(), outcome: ReleaseOutcome::Released };
+        assert_eq!(me.done(released), expected);
+    }
+}
+
+#[test]
 fn a_failed_last_batch_is_reported() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     receives_request(&mut me, true);

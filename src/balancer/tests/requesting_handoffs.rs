@@ -47,6 +47,7 @@ fn an_owner_above_its_share_gets_a_request() {
 fn a_handoff_is_polled_every_second() {
     let (mut me, handoff) = with_requested_handoff();
     assert_eq!(me.snapshot.requested_handoffs, [(1.into(), owner("x"))].into());
+    assert_eq!(me.state.partitions.next_wake(&me.state.context), Some(me.now + SECOND));
     assert_eq!(me.after(0), "");
     assert_eq!(me.after(1), "poll handoff 1");
     assert_eq!(me.after(1), "", "a poll is under way");
@@ -175,6 +176,19 @@ fn a_request_that_is_not_possible_is_planned_again() {
         assert_eq!(me.done(Done::HandoffRequested { partition: 1.into(), outcome }), decided);
         assert_eq!(me.snapshot.requested_handoffs, [].into());
     }
+}
+
+/// Whoever is asked notices that the requesting instance is gone.
+#[test]
+fn a_shutdown_does_not_wait_for_a_request() {
+    let mut me = Loop::started(BalancerConfig::default(), 2);
+    me.after(0);
+    me.listed("xx");
+    me.after(12);
+    me.listed("xx");
+    assert!(me.no_other_heartbeats().starts_with("request handoff"));
+    assert_eq!(me.command(LoopCommand::Shutdown), "end heartbeat");
+    assert_eq!(me.done(Done::HeartbeatEnded(Ok(()))), "ended, kept 0, unreleased 0");
 }
 
 /// The claim is under way, so this instance may still win the partition.

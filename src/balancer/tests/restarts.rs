@@ -17,6 +17,17 @@ fn all_leases_are_renewed_once_more_and_kept() {
 }
 
 #[test]
+fn a_lease_that_cannot_be_kept_is_left() {
+    let mut me = Loop::owning(BalancerConfig::default(), 2);
+    me.command(LoopCommand::Keep);
+    me.done(Done::HeartbeatEnded(Ok(())));
+    kept(&mut me, 0);
+    let outcome = ClaimOutcome::Indeterminate(unavailable());
+    let ended = me.done(Done::Kept { partition: 1.into(), outcome });
+    assert!(ended.ends_with("ended, kept 1, unreleased 1"), "{ended}");
+}
+
+#[test]
 fn keeping_waits_for_the_current_renewal() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     assert!(me.after(30).contains("renew 0"));

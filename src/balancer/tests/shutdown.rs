@@ -25,6 +25,17 @@ fn partitions_not_released_in_time_are_left() {
 }
 
 #[test]
+fn nothing_prolongs_a_shutdown() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.command(LoopCommand::Shutdown);
+    me.after(10);
+    for command in [LoopCommand::Shutdown, LoopCommand::Keep, LoopCommand::StopClaiming] {
+        assert_eq!(me.command(command), "");
+    }
+    assert_eq!(me.after(10), "NotReleased, ended, kept 0, unreleased 1");
+}
+
+#[test]
 fn a_late_win_is_released() {
     let mut me = Loop::claiming(BalancerConfig::default());
     assert_eq!(me.command(LoopCommand::Shutdown), "end heartbeat");
