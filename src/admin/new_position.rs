@@ -283,6 +283,21 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_writes_only_what_would_change() {
+        let plan_of = |found| planned(&after(149), &partition(found, full()));
+        let refused = plan_refusal(&partition(AT_149, full()), "no".to_owned());
+        let plan = Plan::new(&after(149), None, vec![plan_of(AT_149), plan_of(None), refused]);
+        assert_eq!(plan.writes().map(|change| change.effect).collect::<Vec<_>>(), [Create]);
+    }
+
+    #[test]
+    fn effects_are_shown_as_they_are_serialized() {
+        for effect in [Move, Create, Complete, Expired, BeyondEnd, NoChange, Refused] {
+            assert_eq!(serde_json::to_value(effect).unwrap(), effect.as_str());
+        }
+    }
+
+    #[test]
     fn positions_are_clamped_at_both_ends() {
         let at = |number, offset| (Some(number), Some(offset));
         check(
@@ -475,6 +490,7 @@ mod tests {
             let start = partition(Some((Some(149), Some("-1"))), full());
             let moved = plan_reset(&start, Position::new(149, ""), Move);
             assert_eq!(moved.effect, Move, "processing would begin at the first event");
+            assert!(moved.why.unwrap().contains("offset is not known"), "other SDKs cannot continue there");
         }
 
         /// With geo-replication, offsets depend on the replica.
@@ -552,6 +568,7 @@ mod tests {
                 let owner = samples::owned("a");
                 assert!(permits(&owned(state, "a"), Some(150), Some(&owner)));
                 assert!(!permits(&owned(state, "a"), Some(148), Some(&owner)), "that is no progress");
+                assert!(!permits(&owned(state, "a"), Some(149), Some(&owner)), "that is another event");
                 assert!(!permits(&owned(state, "a"), None, Some(&owner)), "it was deleted");
             }
             let first = PartitionDescription { checkpoint: None, ..owned(OwnershipState::Owned, "a") };

@@ -328,6 +328,26 @@ mod tests {
             assert_eq!(tracker.finish(0), Some(1));
         }
 
+        /// 5 waits for 0 only, and 7 for 6, too.
+        #[test]
+        fn a_finished_token_is_kept_before_a_later_one() {
+            let mut tracker = Numbered::with_batch(0..=7);
+            tracker.track([0, 5, 6, 7]);
+            assert_eq!(tracker.handled(), None);
+            assert_eq!((tracker.finish(7), tracker.finish(5)), (None, None));
+            assert_eq!(tracker.finish(0), Some(5));
+            assert_eq!(tracker.finish(6), Some(7));
+        }
+
+        /// It was finished before the start.
+        #[test]
+        fn the_event_of_the_checkpoint_holds_nothing_back() {
+            let mut tracker = Numbered(Tracker::new(Some(3)));
+            tracker.0.begin_batch(3..=4);
+            tracker.track([4]);
+            assert_eq!(tracker.finish(4), Some(4));
+        }
+
         #[test]
         fn untracked_events_hold_back_until_handle_returns() {
             let mut tracker = Numbered::with_batch(0..=4);
