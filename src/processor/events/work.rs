@@ -234,9 +234,10 @@ mod tests {
 
     use super::*;
     use crate::balancer::LivenessTracker;
+    use crate::processor::PartitionStatus;
+    use crate::processor::dead_letters::DeadLetterPolicy;
     use crate::processor::dead_letters::{DeadLetter, DeadLetters};
     use crate::processor::events::event_handler_fn;
-    use crate::processor::{DeadLetterPolicy, PartitionStatus};
     use crate::testing::TestPartition;
     use crate::testing::memory_hub::MemoryEvent;
 
