@@ -67,7 +67,7 @@ fn a_failed_renewal_is_repeated_within_10_s() {
     }
 }
 
-/// A storage that is down would otherwise get more requests than usual.
+/// Blob storage that is down would otherwise get more requests than usual.
 #[test]
 fn failed_renewals_take_turns_until_one_succeeds() {
     let mut me = Loop::owning(BalancerConfig::default(), 3);

@@ -32,7 +32,7 @@ fn heartbeats_are_listed_before_a_claim() {
 
 /// It may be gone, and without its heartbeat the partition is anybody's.
 #[test]
-fn heartbeats_are_listed_while_one_has_something_to_claim() {
+fn heartbeats_are_listed_while_there_is_a_claim() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     me.step(Happened::Hub([0.into(), 1.into()].into()));
     for _ in 0..2 {
@@ -48,7 +48,7 @@ fn heartbeats_are_listed_while_one_has_something_to_claim() {
 }
 
 #[test]
-fn heartbeats_are_listed_while_a_partition_is_reserved() {
+fn heartbeats_are_listed_while_one_is_reserved() {
     let mut me = Loop::owning(BalancerConfig::default(), 1);
     me.step(Happened::Hub((0..3).map(PartitionId::from).collect()));
     while !me.after(1).contains("list") {}
@@ -372,7 +372,7 @@ mod unowned_partitions {
 
     /// It knows the other members: they claim the rest.
     #[test]
-    fn one_that_has_seen_the_group_complete_claims_its_part() {
+    fn one_that_saw_a_complete_group_claims_its_part() {
         for (before, expected) in [("mmmaaabbbccc", 3), ("mmmaaabbb...", 1)] {
             let mut me = Loop::started(BalancerConfig::default(), 12);
             me.after(0);

@@ -18,7 +18,7 @@ fn list_heartbeat(me: &mut Loop, age: u64) -> String {
 }
 
 #[test]
-fn old_heartbeats_are_deleted_unless_that_is_forbidden() {
+fn old_heartbeats_are_deleted_unless_forbidden() {
     let mut me = Loop::started(BalancerConfig::default(), 2);
     assert!(!list_heartbeat(&mut me, 600).contains("delete heartbeats"), "for ten lease durations they do no harm");
     assert!(list_heartbeat(&mut me, 601).contains("delete heartbeats"));

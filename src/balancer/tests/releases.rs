@@ -76,7 +76,7 @@ fn draining() -> Loop {
 }
 
 #[test]
-fn only_a_wanted_cooldown_keeps_off_a_drained_partition() {
+fn only_a_cooldown_keeps_off_a_drained_partition() {
     for cooldown in [0, 100] {
         let mut me = draining();
         let end = ProcessingEnd::Stopped { settled: true, cooldown: Duration::from_secs(cooldown) };
@@ -94,7 +94,7 @@ fn a_drained_partition_without_a_handler_is_released() {
 }
 
 #[test]
-fn a_release_without_an_outcome_counts_at_the_end_only() {
+fn a_release_without_an_outcome_counts_at_the_end() {
     let unknown = |partition: u32| Done::Released {
         partition: partition.into(),
         outcome: ReleaseOutcome::Indeterminate(unavailable()),

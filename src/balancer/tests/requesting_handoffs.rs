@@ -111,7 +111,7 @@ fn stop_claiming_cancels_handoffs() {
 }
 
 #[test]
-fn a_requested_partition_counts_while_its_owner_has_it() {
+fn a_requested_partition_counts_until_it_is_released() {
     let (mut me, _) = with_requested_handoff();
     me.after(12);
     assert_eq!(me.listed("mxx"), "", "with it, this instance has its share");
@@ -154,7 +154,7 @@ fn a_listing_ends_the_wait_after_failed_polls() {
 
 /// The owner has half a lease duration and a request timeout.
 #[test]
-fn after_the_time_of_an_outage_partitions_are_stolen_again() {
+fn partitions_are_stolen_again_after_an_outage() {
     for (seconds, expected) in [(34, ""), (35, "claim 1")] {
         let (mut me, handoff) = with_requested_handoff();
         let (at, silence) = (me.now, 60 * SECOND);
@@ -204,7 +204,7 @@ fn a_canceled_handoff_is_not_polled_after_a_loss() {
 }
 
 #[test]
-fn a_stalled_instance_claims_nothing_that_it_requested() {
+fn a_stalled_instance_claims_nothing_it_requested() {
     let (mut me, handoff) = with_requested_handoff();
     me.after(5);
     me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
