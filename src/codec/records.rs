@@ -534,7 +534,7 @@ mod tests {
     fn a_beacon_without_a_usable_number_counts_as_zero() {
         let largest = i64::MAX / 2;
         for (text, number) in [
-            ("".to_owned(), 0),
+            (String::new(), 0),
             ("x".to_owned(), 0),
             (largest.to_string(), 0),
             (i64::MAX.to_string(), 0),

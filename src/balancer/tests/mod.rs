@@ -136,7 +136,9 @@ impl Loop {
     fn release_limit(&mut self, happened: Happened) -> Option<Duration> {
         let actions = self.state.step(happened, self.now).into_iter();
         let mut limits = actions.filter_map(|action| match action {
-            Action::Request(StorageRequest::Release { until, .. }) => Some(until.map(|until| until - self.now)),
+            Action::Request(StorageRequest::Release { until, .. }) => {
+                Some(until.map(|until| until.saturating_sub(self.now)))
+            }
             _ => None,
         });
         limits.next().expect("nothing is released")
