@@ -140,7 +140,7 @@ impl Check {
                 "wait one load-balancing interval; if it stays unowned, look at the logs of the members"
             }
             Self::ExpiredOwner => {
-                "a member takes it over within its lease duration; if none does, run `ehcp release` for the partition"
+                "another member takes it over, at the latest after one more lease duration; if none does: `ehcp release --execute`"
             }
             Self::TwoOwners => "stop one of the two applications, or configure one blob-name case for both",
             Self::OtherNameCase => {
@@ -154,13 +154,15 @@ impl Check {
                 "processors of this crate start as `on_invalid_checkpoint` says; for others, `ehcp reset --to-earliest`"
             }
             Self::CheckpointBeyondEnd => {
-                "events were lost, or the checkpoint is of another event hub: `ehcp reset --to-earliest`, or to a time"
+                "events were lost, or the checkpoint is of another event hub, or was set wrongly: `ehcp reset --to-earliest`, or \
+                 `ehcp import` a backup; a running processor of this crate corrects it, as `on_invalid_checkpoint` says"
             }
             Self::IncompleteCheckpoint => "`ehcp reset --to-current` adds the missing number",
             Self::StuckPartition => {
-                "look at the log of the owner; `ehcp peek` shows the next event, and `ehcp reset --shift-by 1` skips it"
+                "look at the log of the owner; with another consumer group to read for (--read-group), `ehcp peek` shows the \
+                 next event, and `ehcp reset --shift-by 1 --live` skips it"
             }
-            Self::PausedPartition => "`ehcp describe -o wide` shows why; `ehcp resume`, once the reason is gone",
+            Self::PausedPartition => "once the reason is gone: `ehcp resume --live --execute`",
             Self::OrphanRecord => "`ehcp delete` the records of the partition",
             Self::MalformedRecord => "find the program that wrote the blob; delete the blob if it is not a record",
             Self::IdleMembers => "run at most one member per partition, or add partitions",

@@ -221,8 +221,8 @@ impl Loop {
     }
 }
 
-/// Returns a listing with records of these owners, by partition; `-` stands for a released one, `.` for none. The leases
-/// of capital letters have expired.
+/// Returns a listing with records of these owners, by partition; `-` stands for a released one, `.` for none. The
+/// leases of capital letters have expired.
 fn listing_of(owners: &str, now: Duration) -> Happened {
     let letters = (0u32..).zip(owners.chars()).filter(|(_, letter)| *letter != '.');
     let seen = letters.map(|(partition, letter)| {

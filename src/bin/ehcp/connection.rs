@@ -49,6 +49,11 @@ impl GroupConnection {
         let name = settings.consumer_group.as_deref().unwrap_or(ConsumerGroup::DEFAULT_NAME);
         // A wrong name is no reason to call the other two missing.
         ConsumerGroup::new("namespace", "event-hub", name)?;
+        // Its own error names what is wrong with it.
+        if let Some(secret) = &hub_secret {
+            ConsumerGroup::from_connection_string(&format!("{secret};EntityPath=any"), name)
+                .map_err(|error| Failure::usage(error.to_string()))?;
+        }
         let named_by_secret = |path: &str| {
             let secret = hub_secret.as_deref()?;
             ConsumerGroup::from_connection_string(&format!("{secret}{path}"), name).ok()

@@ -57,7 +57,11 @@ impl Profiles {
         let Some(name) = name.or(self.default.as_deref()) else { return Ok(ConnectionSettings::default()) };
         self.profiles.get(name).cloned().ok_or_else(|| {
             let known: Vec<_> = self.profiles.keys().map(String::as_str).collect();
-            Failure::usage(format!("there is no profile {name:?}: the profiles are {known:?}"))
+            Failure::usage(if known.is_empty() {
+                format!("there is no profile {name:?}: `ehcp profile add` creates one")
+            } else {
+                format!("there is no profile {name:?}: the profiles are {known:?}")
+            })
         })
     }
 }

@@ -114,7 +114,7 @@ pub enum Command {
     /// with --force.
     #[command(after_help = "Examples:
   ehcp reset --to-datetime 2026-11-23T10:00:00Z --read-group tools
-  ehcp reset --by-duration 2h --live --execute
+  ehcp reset --by-duration 2h --read-group tools --live --execute
   ehcp reset -p 3 --shift-by 1 --read-group tools --live --execute     skips one event
   ehcp reset --from-file backup.json --execute")]
     Reset(ResetArgs),

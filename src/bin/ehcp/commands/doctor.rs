@@ -231,6 +231,17 @@ fn needs_hub(check: &str) -> bool {
     .any(|known| known.as_str() == check)
 }
 
+/// Adds the partitions of a finding to the commands in its remedy, so that a copied command concerns no others.
+fn name_partitions(remedy: &str, partitions: &[PartitionId]) -> String {
+    if partitions.is_empty() {
+        return remedy.to_owned();
+    }
+    let named = join_ranges(partitions);
+    ["delete", "import", "peek", "release", "reset", "resume"].into_iter().fold(remedy.to_owned(), |text, command| {
+        text.replace(&format!("`ehcp {command}"), &format!("`ehcp {command} -p {named}"))
+    })
+}
+
 /// Returns a row for each finding, and one for each check without any.
 fn finding_rows(findings: &[Finding], has_hub: bool) -> Vec<CheckRow> {
     let found = findings.iter().map(|finding| CheckRow {
@@ -238,7 +249,7 @@ fn finding_rows(findings: &[Finding], has_hub: bool) -> Vec<CheckRow> {
         result: finding.severity.to_string(),
         partitions: finding.partitions.clone(),
         detail: finding.detail.clone(),
-        remedy: Some(finding.remedy.to_owned()),
+        remedy: Some(name_partitions(finding.remedy, &finding.partitions)),
     });
     let clean = Check::ALL.iter().filter(|check| findings.iter().all(|finding| finding.check != **check));
     found

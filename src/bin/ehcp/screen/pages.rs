@@ -80,6 +80,9 @@ pub fn reset_lines(state: &ScreenState, id: &PartitionId) -> Vec<String> {
         words.extend(state.settings.given.iter().map(String::as_str));
         words.join(" ")
     };
+    // A live owner would disconnect a reader of its own consumer group.
+    let has_read_group = state.settings.given.iter().any(|word| word.starts_with("--read-group"));
+    let read_group = if has_read_group { "" } else { " --read-group GROUP" };
     let described = state.group().and_then(|group| group.partition(id));
     let has_own_position =
         described.and_then(|partition| partition.checkpoint.as_ref()).is_some_and(|checkpoint| checkpoint.own_position);
@@ -97,9 +100,9 @@ pub fn reset_lines(state: &ScreenState, id: &PartitionId) -> Vec<String> {
         "To process everything again".to_owned(),
         command("--to-earliest"),
         "To process the last hour again".to_owned(),
-        command("--by-duration 1h"),
+        command(&format!("--by-duration 1h{read_group}")),
         "To skip one event".to_owned(),
-        command("--shift-by 1"),
+        command(&format!("--shift-by 1{read_group}")),
         "To skip everything that waits".to_owned(),
         command("--to-latest"),
     ]
