@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::{
-    AzureContainer, EventContext, EventHubSource, GroupStore, LOG_FILTER, OwnerId, Processor, each_event,
+    AzureContainer, EventContext, EventHubSource, GroupStore, LOG_FILTER, OwnerId, Processor, StoreConfig, each_event,
     event_handler_fn,
 };
 
@@ -18,7 +18,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let container = AzureContainer::from_env("checkpoints")?;
     // Better: an id that survives restarts, such as the name of the pod.
     let owner = OwnerId::random()?;
-    let store = GroupStore::connect(container, source.group().clone(), owner).await?;
+    let config = StoreConfig::default().with_create_container(true);
+    let store = GroupStore::builder(container, source.group().clone(), owner).with_config(config).connect().await?;
 
     let handler = each_event(event_handler_fn(|event: Arc<ReceivedEventData>, partition: EventContext| async move {
         let body = String::from_utf8_lossy(event.event_data().body().unwrap_or_default());

@@ -4,9 +4,7 @@
 //! `AZURE_STORAGE_CONNECTION_STRING`, on behalf of `OWNER_ID`. Serves `/ready`, `/alive`, `/status` and `/metrics` on
 //! port 8080, or on `PORT`; 0 is any free port, which the log names.
 
-use std::collections::BTreeMap;
 use std::env;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -14,11 +12,11 @@ use axum::routing::get;
 use axum::{Json, Router};
 use azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::metrics::BUCKETS;
-use eventhubs_checkpoint::processor::{HealthIssue, LoadBalancingStrategy, ProcessorConfig, ProcessorHandle};
-use eventhubs_checkpoint::store::StoreConfig;
+use eventhubs_checkpoint::processor::HealthIssue;
 use eventhubs_checkpoint::{
-    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, Handler, HandlerError, LOG_FILTER, OwnerId,
-    PartitionContext, PartitionId, Processor, StopReason,
+    AzureContainer, EventHubSource, GroupStore, HandlerError, LOG_FILTER, LoadBalancingStrategy, OwnerId,
+    PartitionContext, PartitionHandler, PartitionStart, Processor, ProcessorConfig, ProcessorHandle, StopReason,
+    StoreConfig, per_partition,
 };
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
@@ -26,16 +24,20 @@ use tokio::time::interval;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Counts the events per partition. A real handler has a database client here.
+/// Counts the events of a partition, for each of its starts. A real handler loads its state here, and has a database
+/// client.
 #[derive(Default)]
 struct Orders {
-    counts: Mutex<BTreeMap<PartitionId, usize>>,
+    events: usize,
 }
 
-impl Handler<ReceivedEventData> for Orders {
-    async fn handle(&self, events: Vec<ReceivedEventData>, partition: PartitionContext) -> Result<(), HandlerError> {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        *counts.entry(partition.partition_id().clone()).or_default() += events.len();
+impl PartitionHandler<ReceivedEventData> for Orders {
+    async fn handle(
+        &mut self,
+        events: Vec<ReceivedEventData>,
+        partition: &PartitionContext,
+    ) -> Result<(), HandlerError> {
+        self.events += events.len();
         // The batch succeeds or fails as a whole, so one checkpoint at its last event is enough.
         if let Some(last) = events.last() {
             partition.checkpoint(last);
@@ -43,15 +45,9 @@ impl Handler<ReceivedEventData> for Orders {
         Ok(())
     }
 
-    async fn stopped(&self, partition: PartitionContext, _reason: StopReason) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let events = counts.remove(partition.partition_id()).unwrap_or_default();
-        tracing::info!(partition_id = %partition.partition_id(), events, "counted");
+    async fn stopped(self, partition: PartitionContext, _reason: StopReason) {
+        tracing::info!(partition_id = %partition.partition_id(), self.events, "counted");
     }
-}
-
-fn read_variable(name: &str) -> Result<String, BoxError> {
-    env::var(name).map_err(|error| format!("{name}: {error}").into())
 }
 
 #[tokio::main]
@@ -59,19 +55,18 @@ async fn main() -> Result<(), BoxError> {
     tracing_subscriber::fmt().with_env_filter(LOG_FILTER).with_writer(std::io::stderr).init();
     let metrics = install_recorder()?; // before the store connects
 
-    let hub = read_variable("EVENTHUBS_CONNECTION_STRING")?;
-    let group = ConsumerGroup::from_connection_string(&hub, "$Default")?;
-    let container =
-        AzureContainer::from_connection_string(read_variable("AZURE_STORAGE_CONNECTION_STRING")?, "checkpoints")?;
-    let owner = OwnerId::new(read_variable("OWNER_ID")?)?; // unique, and the same after a restart: the name of the pod
-    let store = GroupStore::builder(container, group.clone(), owner)
+    let source = EventHubSource::from_env("$Default")?.connect().await?;
+    let container = AzureContainer::from_env("checkpoints")?;
+    // Unique, and the same after a restart: the name of the pod.
+    let owner = OwnerId::new(env::var("OWNER_ID").map_err(|error| format!("OWNER_ID: {error}"))?)?;
+    let store = GroupStore::builder(container, source.group().clone(), owner)
         .with_config(StoreConfig::default().with_create_container(true))
         .connect()
         .await?;
-    let source = EventHubSource::from_connection_string(&group, hub).connect().await?;
     let config = ProcessorConfig::default()
         .with_balancer(|balancer| balancer.with_load_balancing_strategy(LoadBalancingStrategy::Greedy)); // a few instances
-    let processor = Processor::builder(source, store, Orders::default()).with_config(config).build()?;
+    let handler = per_partition(|_: PartitionStart| async { Ok(Orders::default()) });
+    let processor = Processor::builder(source, store, handler).with_config(config).build()?;
 
     let port = env::var("PORT").map_or(Ok(8080), |port| port.parse())?;
     let listener = TcpListener::bind(("0.0.0.0", port)).await?;

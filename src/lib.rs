@@ -85,9 +85,9 @@ mod util;
 pub use error::{Error, ErrorKind, Result};
 pub use model::{ConsumerGroup, Identity, Incarnation, InvalidName, LeaseScope, OwnerId, PartitionId, Pause, Position};
 pub use processor::{
-    CheckpointPolicy, EventContext, EventHandler, Handler, HandlerError, LoadBalancingStrategy, OnFailure,
-    PartitionContext, Processor, ProcessorConfig, ProcessorHandle, StopReason, each_event, event_handler_fn,
-    handler_fn,
+    BalancerConfig, BoxHandler, CheckpointPolicy, EventContext, EventHandler, Handler, HandlerError,
+    LoadBalancingStrategy, OnFailure, OwnPosition, PartitionContext, PartitionHandler, PartitionStart, Processor,
+    ProcessorConfig, ProcessorHandle, StopReason, each_event, event_handler_fn, handler_fn, per_partition,
 };
 pub use source::StartPosition;
 pub use store::{GroupStore, StoreConfig};
@@ -96,7 +96,7 @@ pub use telemetry::metrics;
 #[cfg(feature = "azure")]
 pub use blob::azure::AzureContainer;
 #[cfg(feature = "eventhubs")]
-pub use eventhubs::{EventHubDeadLetterSink, EventHubSource, LOG_FILTER};
+pub use eventhubs::{BlobCheckpointStore, EventHubDeadLetterSink, EventHubSource, LOG_FILTER};
 
 #[cfg(any(feature = "azure", feature = "eventhubs"))]
 pub use azure_core;

@@ -13,6 +13,10 @@ use crate::source::StartPosition;
 
 /// Processes the events of every partition that this instance owns.
 ///
+/// A closure becomes a handler by [`handler_fn`]. For state per partition, with `&mut self`, see
+/// [`per_partition`](super::per_partition); for a handler whose type is not named [`BoxHandler`](super::BoxHandler). An
+/// [`Arc`] of a handler is a handler, too.
+///
 /// One handler serves all partitions: the calls for one partition run one after another, those for different partitions
 /// run concurrently. A call that fails or panics stops its own partition only, and [`OnFailure`](super::OnFailure)
 /// determines what follows.
@@ -50,6 +54,11 @@ use crate::source::StartPosition;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no handler of batches",
+    note = "wrap a closure in `handler_fn`, a handler of single events in `each_event`, and one with `&mut self` per partition \
+            in `per_partition`"
+)]
 pub trait Handler<E>: Send + Sync + 'static {
     /// Processes a batch, which is never empty unless
     /// [`with_idle_interval`](super::ProcessorConfig::with_idle_interval) is set. Call [`PartitionContext::checkpoint`]

@@ -26,7 +26,6 @@ use crate::util::{duration_or_never, setters};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct CheckpointPolicy {
     /// See [`with_max_events`](Self::with_max_events).
     pub max_events: Option<u32>,
@@ -44,7 +43,8 @@ impl Default for CheckpointPolicy {
 impl CheckpointPolicy {
     setters! {
         /// Writes as soon as this many events lie between the last written position and the requested one. Default: no
-        /// such limit.
+        /// such limit. The [interval](Self::with_interval) stays, unless [`without_interval`](Self::without_interval).
+        #[doc(alias = "every")]
         with_max_events(max_events: Some(u32));
         /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
         /// twelve requests per minute and partition.
@@ -124,7 +124,6 @@ pub enum OnFailure {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct DeadLetterPolicy {
     /// How many attempts must have failed at the event. Default 5. 0 counts as 1.
     #[doc(alias = "max_delivery_count")]

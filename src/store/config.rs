@@ -108,8 +108,9 @@ impl StoreConfig {
         /// fails if the group has a live owner in the case that it does not use, whatever is set here, because the two
         /// would own the same partitions.
         with_blob_name_case(blob_name_case: BlobNameCase);
-        /// Sets whether `connect` creates the container if it does not exist. Default false, because credentials often
-        /// do not permit it. For a container that exists they need not.
+        /// Sets whether `connect` creates the container if it does not exist; a checkpoint store for the official
+        /// processor creates it at its first use. Default false, because credentials often do not permit it. For a
+        /// container that exists they need not.
         with_create_container(create_container: bool);
         /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and

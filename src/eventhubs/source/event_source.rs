@@ -299,6 +299,12 @@ impl EventHubSourceBuilder {
         Self { group: group.clone(), access, settings: Box::new(|client| client), owner_level: OwnerLevel::default() }
     }
 
+    /// Returns the consumer group that the source will read.
+    #[must_use]
+    pub fn group(&self) -> &ConsumerGroup {
+        &self.group
+    }
+
     /// Sets options of the client's own builder. The function is called for the first client and for every later one.
     ///
     /// Before, the source sets [`RetryOptions::max_retries`] to 0, because it reopens links and connections itself; see

@@ -57,6 +57,10 @@ use crate::model::PartitionId;
 ///     }
 /// }
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no handler of single events",
+    note = "wrap a closure in `event_handler_fn`; its parameters are an `Arc` of the event and an `EventContext`"
+)]
 pub trait EventHandler<E>: Send + Sync + 'static {
     /// Processes one event. It comes in an [`Arc`], because it may be tried again.
     ///

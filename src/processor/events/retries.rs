@@ -28,7 +28,6 @@ use crate::util::setters;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
 pub struct RetryPolicy {
     /// See [`with_max_attempts`](Self::with_max_attempts).
     pub max_attempts: u32,

@@ -185,10 +185,10 @@ fn balancing(settings: &Settings, seed: u64) -> BalancerConfig {
 
 fn checkpoints(settings: &Settings) -> CheckpointPolicy {
     let tuning = &settings.tuning;
-    let mut policy = CheckpointPolicy::default();
-    policy.interval = tuning.checkpoints_by_time.then_some(settings.checkpoint_every);
-    policy.max_events = tuning.checkpoint_events.map(std::num::NonZero::get);
-    policy
+    CheckpointPolicy {
+        interval: tuning.checkpoints_by_time.then_some(settings.checkpoint_every),
+        max_events: tuning.checkpoint_events.map(std::num::NonZero::get),
+    }
 }
 
 struct Worker {
