@@ -146,3 +146,110 @@ impl<E: Send + 'static, H: Handler<E>> Handler<E> for Arc<H> {
 impl<E: Send + Sync + 'static, H: EventHandler<E>> EventHandler<E> for Arc<H> {
     call_inner!(EventHandler, self, &**self, Arc<E>, EventContext);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::error::ErrorKind;
+    use crate::testing::TestPartition;
+    use crate::testing::memory_hub::MemoryEvent;
+    use crate::util::lock;
+
+    /// Records the names of the calls, and overrides every method.
+    #[derive(Default)]
+    struct Recorder(Mutex<Vec<&'static str>>);
+
+    impl Recorder {
+        fn record(&self, call: &'static str) {
+            lock(&self.0).push(call);
+        }
+    }
+
+    macro_rules! record_calls {
+        ($events:ty, $context:ty) => {
+            async fn handle(&self, _: $events, _: $context) -> Result<(), HandlerError> {
+                self.record("handle");
+                Ok(())
+            }
+
+            async fn start_position(&self, _: PartitionStart) -> Result<OwnPosition, HandlerError> {
+                self.record("start_position");
+                Ok(OwnPosition::after(Some(7)))
+            }
+
+            async fn started(&self, _: PartitionContext) -> Result<(), HandlerError> {
+                self.record("started");
+                Ok(())
+            }
+
+            fn failed(&self, _: &PartitionId, _: &Error) {
+                self.record("failed");
+            }
+
+            async fn undecodable(&self, _: UndecodableEvent, _: PartitionContext) -> Result<(), HandlerError> {
+                self.record("undecodable");
+                Ok(())
+            }
+
+            async fn stopped(&self, _: PartitionContext, _: StopReason) {
+                self.record("stopped");
+            }
+        };
+    }
+
+    impl Handler<MemoryEvent> for Recorder {
+        record_calls!(Vec<MemoryEvent>, PartitionContext);
+    }
+
+    impl EventHandler<MemoryEvent> for Recorder {
+        record_calls!(Arc<MemoryEvent>, EventContext);
+    }
+
+    const CALLS: [&str; 6] = ["start_position", "started", "handle", "undecodable", "failed", "stopped"];
+
+    fn undecodable_event(partition: &TestPartition<MemoryEvent>, error: &Arc<Error>) -> UndecodableEvent {
+        UndecodableEvent {
+            group: Arc::new(partition.context().group().clone()),
+            partition_id: 0.into(),
+            epoch: 1,
+            sequence_number: 3,
+            error: Arc::clone(error),
+        }
+    }
+
+    macro_rules! call_all {
+        ($trait:ident, $handler:expr, $partition:expr, $events:expr, $context:expr) => {
+            let error = Arc::new(Error::new(ErrorKind::Handler, "broken"));
+            let own = $trait::start_position($handler, $partition.partition_start()).await.unwrap();
+            assert_eq!(own, OwnPosition::after(Some(7)));
+            $trait::started($handler, $partition.context()).await.unwrap();
+            $trait::handle($handler, $events, $context).await.unwrap();
+            let event = undecodable_event(&$partition, &error);
+            $trait::undecodable($handler, event, $partition.context()).await.unwrap();
+            $trait::failed($handler, &0.into(), &error);
+            $trait::stopped($handler, $partition.context(), StopReason::Shutdown).await;
+        };
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shared_and_boxed_handlers_get_every_call() {
+        let partition = TestPartition::<MemoryEvent>::start(0).await.unwrap();
+        let events = || vec![MemoryEvent::new(0, "x")];
+        let shared = Arc::new(Recorder::default());
+        call_all!(Handler, &shared, partition, events(), partition.context());
+        assert_eq!(*lock(&shared.0), CALLS);
+        call_all!(Handler, &BoxHandler::new(Arc::clone(&shared)), partition, events(), partition.context());
+        assert_eq!(*lock(&shared.0), [CALLS, CALLS].concat());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn shared_handlers_of_events_get_every_call() {
+        let partition = TestPartition::<MemoryEvent>::start(0).await.unwrap();
+        let shared = Arc::new(Recorder::default());
+        let event = Arc::new(MemoryEvent::new(0, "x"));
+        call_all!(EventHandler, &shared, partition, event, partition.event_context(1));
+        assert_eq!(*lock(&shared.0), CALLS);
+    }
+}
