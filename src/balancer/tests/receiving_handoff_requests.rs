@@ -118,6 +118,7 @@ fn a_renewal_also_detects_the_request() {
     let lease = Lease::of(0.into(), requested(&me).record, ETag::new("renewed"), me.now, 1);
     let met = Done::Renewed { partition: 0.into(), epoch: 1, outcome: ClaimOutcome::Won(lease) };
     assert_eq!(me.done(met), "HandoffReceived 0, Releasing 0 handed_over");
+    assert_eq!(me.snapshot.partitions[0].handoff_to, Some(owner("x")));
 }
 
 #[test]

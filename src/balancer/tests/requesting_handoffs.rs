@@ -113,8 +113,9 @@ fn stop_claiming_cancels_handoffs() {
 #[test]
 fn a_requested_partition_counts_until_it_is_released() {
     let (mut me, _) = with_requested_handoff();
+    me.step(Happened::Hub((0..4).map(PartitionId::from).collect()));
     me.after(12);
-    assert_eq!(me.listed("mxx"), "", "with it, this instance has its share");
+    assert_eq!(me.listed("mxxx"), "", "with it, this instance has its share");
     me.step(Happened::Hub([0.into(), 1.into()].into()));
     me.after(12);
     assert_eq!(me.listed("mX"), "list heartbeats");

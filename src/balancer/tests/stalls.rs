@@ -33,6 +33,17 @@ fn an_end_of_the_heartbeat_that_fails_is_repeated() {
     assert!(failed(&mut me).starts_with("HeartbeatNotEnded, ended"));
 }
 
+/// An old heartbeat of an owner does no harm.
+#[test]
+fn an_owner_that_recovers_need_not_end_its_heartbeat() {
+    let mut me = Loop::owning(BalancerConfig::default(), 1);
+    me.step(Happened::Liveness(Stalled { runtime: true, ..Stalled::default() }));
+    assert!(me.after(0).contains("end heartbeat"));
+    me.done(Done::HeartbeatEnded(Err(unavailable())));
+    me.step(Happened::Liveness(Stalled::default()));
+    assert_eq!(me.state.heartbeat.next_wake(&me.state.context, &me.state.partitions), None);
+}
+
 #[test]
 fn a_stalled_runtime_claims_nothing() {
     let mut me = Loop::started(BalancerConfig::default(), 1);
