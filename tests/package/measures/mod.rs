@@ -21,6 +21,8 @@ const FOREIGN_NAMES: &[&str] = &[
     "cmp",
     "partial_cmp",
     "hash",
+    "serialize",
+    "deserialize",
     "source",
     "next",
     "poll",
