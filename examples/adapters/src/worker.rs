@@ -12,7 +12,9 @@ use clap::Args;
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::processor::ProcessorConfig;
 use eventhubs_checkpoint::store::StoreConfig;
-use eventhubs_checkpoint::{AzureContainer, ConsumerGroup, EventHubSource, GroupStore, LOG_FILTER, OwnerId, PartitionId};
+use eventhubs_checkpoint::{
+    AzureContainer, ConsumerGroup, EventHubSource, GroupStore, LOG_FILTER, OwnerId, PartitionId,
+};
 
 use crate::Adapter;
 use crate::journal::Journal;
