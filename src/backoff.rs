@@ -13,7 +13,7 @@
 //! | a poll of a requested handoff that failed, `balancer::handoffs` | 1 s to interval / 2 | lease | none | a poll that succeeded |
 //! | a read of the beacon, `balancer::beacon` | beacon interval | interval | both ways, by a twentieth | a response |
 //! | a change that cannot be written to the beacon, or that it does not show, `balancer::beacon` | 1 s | lease | none | a success |
-//! | the comparison of the blob-name cases, `balancer::case_check` | lease / 16, at most 1 s | lease / 8 | none | a response |
+//! | the comparison of the blob-name casings, `balancer::case_check` | lease / 16, at most 1 s | lease / 8 | none | a response |
 //! | a partition that was not won, `balancer::config` | interval / 4 | lease | none | a claim that is won, or a live owner in a listing |
 //! | a restart of a partition, `processor::partition` | 250 ms; 100 ms after progress | 30 s | shorter | progress, or a link that was open for 30 s |
 //! | another link for events that two links did not deliver, `processor::partition` | 7.5 lag-check intervals, at most 1 h | 1 h | none | a new event, or another end of the event hub |

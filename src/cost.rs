@@ -133,8 +133,8 @@ impl GroupSize {
     }
 
     /// Sets whether the name of the namespace, the event hub or the consumer group has uppercase letters, as `$Default`
-    /// does: each instance then also lists the blobs with the [other blob-name case](crate::store::BlobNameCase), every
-    /// ten lease durations. Default false.
+    /// does: each instance then also lists the blobs with the [other blob-name casing](crate::store::BlobNameCase),
+    /// every ten lease durations. Default false.
     #[must_use]
     pub const fn with_capitals(mut self, capitals: bool) -> Self {
         self.capitals = capitals;
@@ -146,7 +146,7 @@ impl GroupSize {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SteadyRequests {
-    /// Listings of ownerships and heartbeats, and of the other blob-name case.
+    /// Listings of ownerships and heartbeats, and of the other blob-name casing.
     pub listings: f64,
     /// Renewals of leases.
     pub renewals: f64,

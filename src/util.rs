@@ -100,24 +100,21 @@ pub(crate) fn serialize_optional_seconds<S: Serializer>(
     duration.map(|duration| duration.as_secs_f64()).serialize(serializer)
 }
 
-/// A duration in a configuration file, as in `90s`, or `never`: not every format has a null.
-pub(crate) mod duration_or_never {
-    use super::{Deserialize, Deserializer, Duration, Serializer, parse_duration};
-
-    #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
-    pub(crate) fn serialize<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
-        match duration {
-            Some(duration) => humantime_serde::serialize(duration, serializer),
-            None => serializer.serialize_str("never"),
-        }
+/// Writes a duration of a configuration file, as in `90s`, or `never`: not every format has a null.
+#[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+pub(crate) fn serialize_or_never<S: Serializer>(duration: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+    match duration {
+        Some(duration) => humantime_serde::serialize(duration, serializer),
+        None => serializer.serialize_str("never"),
     }
+}
 
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        match text.as_deref() {
-            None | Some("never") => Ok(None),
-            Some(text) => parse_duration(text).map(Some).map_err(serde::de::Error::custom),
-        }
+/// Reads what [`serialize_or_never`] writes.
+pub(crate) fn deserialize_or_never<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    match text.as_deref() {
+        None | Some("never") => Ok(None),
+        Some(text) => parse_duration(text).map(Some).map_err(serde::de::Error::custom),
     }
 }
 

@@ -48,9 +48,9 @@ pub enum Check {
     UnownedPartition,
     /// An owner did not renew in time.
     ExpiredOwner,
-    /// Two members own one partition, under names in different blob-name cases.
+    /// Two members own one partition, under names in different blob-name casings.
     TwoOwners,
-    /// Records exist under names in both blob-name cases.
+    /// Records exist under names in both blob-name casings.
     OtherNameCase,
     /// Live members use several SDKs.
     SeveralSdks,
@@ -142,9 +142,9 @@ impl Check {
             Self::ExpiredOwner => {
                 "another member takes it over, at the latest after one more lease duration; if none does: `ehcp release --execute`"
             }
-            Self::TwoOwners => "stop one of the two applications, or configure one blob-name case for both",
+            Self::TwoOwners => "stop one of the two applications, or configure one blob-name casing for both",
             Self::OtherNameCase => {
-                "configure one blob-name case for all applications of the group; then `ehcp delete` the other records"
+                "configure one blob-name casing for all applications of the group; then `ehcp delete` the other records"
             }
             Self::SeveralSdks => "finish the migration: checkpoints of other SDKs are not fenced",
             Self::ExpiredCheckpoint => {
@@ -280,7 +280,7 @@ impl Examination<'_> {
                 |count| format!("{count} whose owner did not renew in time"),
             ),
             finding_about(Check::TwoOwners, self.partitions_with_two_owners(), |count| {
-                format!("{count} with an owner in each blob-name case")
+                format!("{count} with an owner in each blob-name casing")
             }),
             (sdks.len() > 1).then(|| {
                 let others = join_ids(members, |member| member.sdk == Sdk::Other);

@@ -22,7 +22,7 @@ pub(super) enum NewPosition {
 }
 
 /// Returns where a reset puts the checkpoint of a partition. The offset of a clamped position is not known yet. The
-/// effect is the one of a clamped position, or [`PlannedEffect::Move`].
+/// effect is the effect of a clamped position, or [`PlannedEffect::Move`].
 pub(super) fn new_position_of(reset: &Reset, partition: &PartitionDescription) -> NewPosition {
     let current = partition.checkpoint.as_ref();
     if reset.keep_existing && current.is_some() {
@@ -461,7 +461,7 @@ mod tests {
                 ],
             );
             let moved = planned(&latest(), &partition(OTHER_EVENT, full()));
-            assert_eq!(moved.why.as_deref(), Some("its offset is that of another event"));
+            assert_eq!(moved.why.as_deref(), Some("its offset belongs to another event"));
         }
 
         #[test]

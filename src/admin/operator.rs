@@ -48,7 +48,7 @@ impl Operator {
     ///
     /// # Errors
     ///
-    /// Those of [`GroupStoreBuilder::connect`].
+    /// The errors of [`GroupStoreBuilder::connect`].
     pub async fn connect(settings: GroupStoreBuilder) -> Result<Self> {
         Ok(Self { store: settings.for_operator()?.connect().await? })
     }

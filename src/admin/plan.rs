@@ -183,7 +183,7 @@ pub(super) fn plan_reset(partition: &PartitionDescription, to: Position, effect:
             (effect, clamped.or_else(|| Some("it was recorded before the event hub was recreated".to_owned())))
         }
         effect if is_there && is_elsewhere => {
-            (effect, clamped.or_else(|| Some("its offset is that of another event".to_owned())))
+            (effect, clamped.or_else(|| Some("its offset belongs to another event".to_owned())))
         }
         _ if is_there && (from.offset.is_some() || to.offset.is_empty()) => (PlannedEffect::NoChange, clamped),
         _ if is_there || is_there_by_offset => {

@@ -38,7 +38,7 @@ pub struct DeletableRecord {
 /// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
 /// Other than an [`Operator`](super::Operator), it can connect to a group that has live owners under both blob-name
-/// cases, if the settings say which one to look at. So it can delete what is left in a case that is not used anymore.
+/// casings, if the settings say which one to look at. So it can delete what is left in a case that is not used anymore.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) store: GroupStore,
@@ -49,7 +49,7 @@ impl Reader {
     ///
     /// # Errors
     ///
-    /// Those of [`GroupStoreBuilder::connect`]. A live owner in the other blob-name case is an error only with
+    /// The errors of [`GroupStoreBuilder::connect`]. A live owner in the other blob-name casing is an error only with
     /// [`BlobNameCase::Auto`](crate::store::BlobNameCase::Auto), if this case has one, too.
     pub async fn connect(settings: GroupStoreBuilder) -> Result<Self> {
         Ok(Self { store: settings.for_operator()?.read_only().connect().await? })

@@ -42,7 +42,7 @@ pub struct GroupRecords {
     pub(super) store: GroupStore,
     pub(super) survey: OwnerRecords,
     pub(super) checkpoints: Listing<Checkpoint>,
-    /// The records in the other blob-name case.
+    /// The records in the other blob-name casing.
     pub(super) other: Records,
     /// When they were read.
     pub(super) read_at: Moment,
@@ -63,7 +63,7 @@ impl GroupRecords {
         })
     }
 
-    /// Returns whether there is any record of the group under names in this blob-name case.
+    /// Returns whether there is any record of the group under names in this blob-name casing.
     #[must_use]
     pub fn has_records(&self) -> bool {
         self.malformed_records().next().is_some()
@@ -71,7 +71,7 @@ impl GroupRecords {
             || !self.partitions_with_records().is_empty()
     }
 
-    /// Returns the partitions that have a record in this blob-name case.
+    /// Returns the partitions that have a record in this blob-name casing.
     pub(super) fn partitions_with_records(&self) -> BTreeSet<PartitionId> {
         let ownerships = self.survey.ownerships.records.iter();
         let checkpoints = self.checkpoints.records.iter();
@@ -219,7 +219,7 @@ pub(super) mod samples {
             self
         }
 
-        /// Adds an ownership in the other blob-name case.
+        /// Adds an ownership in the other blob-name casing.
         pub(in crate::admin) fn with_other_name_case(
             mut self,
             partition: u32,

@@ -244,7 +244,7 @@ impl fmt::Display for ResetError {
 impl std::error::Error for ResetError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            // Its own text is that of the error.
+            // Display already shows the error itself.
             Self::Failed(error) => error.source(),
             _ => None,
         }

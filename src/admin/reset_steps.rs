@@ -84,7 +84,7 @@ impl ResetProgress {
         Self { purpose, step: ResetStep::TakeOver, must_hold: false, in_doubt: false }
     }
 
-    /// Returns how it goes on after a step, or the report. Until the position was written, every step after the
+    /// Returns how it continues after a step, or the report. Until the position was written, every step after the
     /// takeover begins again with an adoption, because only that finds out what is recorded.
     pub fn after_step(self, end: StepEnd) -> ControlFlow<ResetReport, Self> {
         let next = match (self.step, end) {

@@ -1,9 +1,9 @@
-//! The look for live owners in the other blob-name case, while this instance has a live ownership.
+//! The look for live owners in the other blob-name casing, while this instance has a live ownership.
 //!
-//! An instance looks when it connects, but two instances that connect at the same time may choose different cases, and
-//! one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are,
+//! An instance looks when it connects, but two instances that connect at the same time may choose different casings,
+//! and one whose process was frozen may be taken for dead. So an instance whose ownerships were not live, and now are,
 //! looks again, and claims nothing more before it knows that there is no conflict. It wrote its ownership before it
-//! looks, and so did every other instance, so at least one of two that use different cases sees the other.
+//! looks, and so did every other instance, so at least one of two that use different casings sees the other.
 //!
 //! Of two instances of this crate, the instance that uses names as given ends. It may have looked before the other
 //! instance claimed, so it looks once more soon afterwards, and the other instance waits for it. If a hypervisor pauses
@@ -54,7 +54,7 @@ impl CaseConflictCheck {
         }
     }
 
-    /// Returns whether a conflict with an instance that uses the other case is possible.
+    /// Returns whether a conflict with an instance that uses the other casing is possible.
     pub(super) fn is_unknown(&self) -> bool {
         self.unknown_since.is_some()
     }

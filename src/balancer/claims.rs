@@ -133,7 +133,7 @@ impl Partitions {
         }
     }
 
-    /// Goes on with claims that waited for the start of this partition.
+    /// Continues with claims that waited for the start of this partition.
     pub(super) fn on_started(&mut self, context: &mut Context, partition: &PartitionId, epoch: i64) {
         if let Some(owned) = self.lease_in_epoch(partition, epoch) {
             owned.not_started_since = None;

@@ -343,7 +343,7 @@ pub(crate) struct SteadyPace {
     pub(crate) owner_look: Duration,
     /// Between two heartbeats, if the instance needs one.
     pub(crate) heartbeat: Duration,
-    /// Between two listings of the other blob-name case, if the names of the group have uppercase letters.
+    /// Between two listings of the other blob-name casing, if the names of the group have uppercase letters.
     pub(crate) case_look: Duration,
 }
 
@@ -360,7 +360,7 @@ pub struct LoopSettings {
     /// Whether the application reports each partition that it has started to process. A balancer alone does not know
     /// when its application does, so it does not wait for that.
     pub reports_starts: bool,
-    /// Whether the names of the group differ in the other blob-name case.
+    /// Whether the names of the group differ in the other blob-name casing.
     pub has_other_name_case: bool,
 }
 

@@ -30,7 +30,7 @@ pub(super) struct Context {
     pub(super) stalled: Stalled,
     /// Whether a partition that was won has not been started for too long.
     pub(super) start_overdue: bool,
-    /// Whether another instance may own the same partitions in the other blob-name case.
+    /// Whether another instance may own the same partitions in the other blob-name casing.
     pub(super) case_unknown: bool,
     /// When the last outage of the storage ended.
     pub(super) outage_ended: Option<Moment>,
@@ -166,7 +166,7 @@ impl Context {
     }
 
     /// Whether this instance claims nothing now. While the runtime does not run, a claimed partition would not be read.
-    /// While an instance may own the same partitions in the other blob-name case, neither must claim more.
+    /// While an instance may own the same partitions in the other blob-name casing, neither must claim more.
     pub(super) fn claims_nothing(&self) -> bool {
         !self.takes_part() || self.start_overdue || self.case_unknown
     }

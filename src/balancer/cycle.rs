@@ -67,7 +67,8 @@ pub(super) struct Cycles {
 pub(super) struct CycleResult {
     /// Whether it found nothing new and nothing to do.
     pub(super) calm: bool,
-    /// Whether there are unowned partitions, and this instance claims none before its look at the other blob-name case.
+    /// Whether there are unowned partitions, and this instance claims none before its look at the other blob-name
+    /// casing.
     pub(super) held_back: bool,
     /// When the first partition may become claimable.
     pub(super) next_claimable: NextClaimable,

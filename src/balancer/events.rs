@@ -230,7 +230,7 @@ pub enum Note {
     StaleHeartbeatsStay(Error),
     /// A stale heartbeat was deleted.
     HeartbeatDeleted(OwnerId),
-    /// It is not known whether there is a live owner in the other blob-name case.
+    /// It is not known whether there is a live owner in the other blob-name casing.
     CaseConflictUnknown(Arc<Error>),
     /// There is one, which should give way.
     CaseConflictWaits(CaseConflict),

@@ -143,7 +143,7 @@ impl BalancerHandle {
         self.storage_health.failing_for(failure)
     }
 
-    /// Returns how long this instance, whose leases are live, could not look for live owners in the other case of the
+    /// Returns how long this instance, whose leases are live, could not look for live owners in the other casing of the
     /// blob names, and the last error, if that is longer than the lease duration. Meanwhile it claims nothing.
     #[must_use]
     pub fn case_check_failing_for(&self) -> Option<(Duration, Arc<Error>)> {

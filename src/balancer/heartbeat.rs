@@ -51,7 +51,7 @@ pub(super) struct HeartbeatKeeper {
     scope_given_up: bool,
     /// Whether the storage does not permit this instance to delete blobs.
     may_not_delete: bool,
-    /// The heartbeats as last listed, including that of this instance.
+    /// The heartbeats as last listed, including the heartbeat of this instance.
     pub(super) listed: Vec<Heartbeat>,
 }
 

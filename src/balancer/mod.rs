@@ -11,7 +11,7 @@
 //! - A backend that fails or hangs does not end the loop. A request that hangs does not delay other partitions:
 //!   operations on different partitions run concurrently, and those on one partition run one after another. The loop
 //!   ends at shutdown, if a later incarnation of this owner is running ([`ErrorKind::Replaced`]), or if another
-//!   application owns partitions in the other [blob-name case](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
+//!   application owns partitions in the other [blob-name casing](crate::store::BlobNameCase) ([`ErrorKind::Config`]).
 //! - Dropping the future of [`Balancer::run`] has the effect of a crash: nothing is released, and other instances wait
 //!   until the leases expire.
 //!
@@ -240,8 +240,8 @@ impl Balancer {
     /// # Errors
     ///
     /// [`ErrorKind::Replaced`] if a later incarnation of this owner is running: stop processing. [`ErrorKind::Config`]
-    /// if another application owns partitions in the other [blob-name case](crate::store::BlobNameCase): everything is
-    /// released, and the message says what to do. [`ErrorKind::Internal`] if an operation of the loop panicked.
+    /// if another application owns partitions in the other [blob-name casing](crate::store::BlobNameCase): everything
+    /// is released, and the message says what to do. [`ErrorKind::Internal`] if an operation of the loop panicked.
     pub async fn run(self) -> Result<()> {
         let span = self.ports.store.telemetry().span().clone();
         self.run_in_span().instrument(span).await

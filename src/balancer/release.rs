@@ -132,7 +132,7 @@ impl Partitions {
                 && context.phase == LoopPhase::Running;
         match outcome {
             ReleaseOutcome::Released => {
-                // The instance that requested a partition polls it every second, and this one goes on to list.
+                // The instance that requested a partition polls it every second, and this one lists next.
                 if !handed_over {
                     context.call_others();
                 }

@@ -248,7 +248,7 @@ impl BalancerState {
         }
     }
 
-    /// Begins to end the loop if another application owns partitions in the other blob-name case.
+    /// Begins to end the loop if another application owns partitions in the other blob-name casing.
     fn on_case_conflict_found(&mut self, found: Result<Option<CaseConflict>>) {
         let Self { context, partitions, heartbeat, case_check, refused, .. } = self;
         let Some(conflict) = case_check.on_found(context, found) else { return };

@@ -106,7 +106,7 @@ pub enum Action {
     /// Ends the loop, with the numbers of partitions that were kept for the restart of this owner and that could not be
     /// released.
     Ended(LeftOwned),
-    /// Ends the loop in the same way, because another application owns partitions in the other blob-name case.
+    /// Ends the loop in the same way, because another application owns partitions in the other blob-name casing.
     Refused(LeftOwned, CaseConflict),
 }
 
@@ -121,7 +121,7 @@ pub enum StorageRequest {
     ListWithHeartbeats,
     /// Lists the heartbeats.
     ListHeartbeats,
-    /// Looks for a live owner in the other blob-name case.
+    /// Looks for a live owner in the other blob-name casing.
     FindCaseConflict,
     /// Declares the owner of a record dead, in order to make these claims.
     DeclareDead { of: Ownership, heartbeat: Option<Heartbeat>, claims: Vec<Claim> },
@@ -171,7 +171,7 @@ pub struct StorageFailures {
     pub cycles: Option<Moment>,
     /// Writing the heartbeat, and since when.
     pub heartbeat: Option<(Moment, Arc<Error>)>,
-    /// Looking for live owners in the other blob-name case, and since when.
+    /// Looking for live owners in the other blob-name casing, and since when.
     pub case_check: Option<(Moment, Arc<Error>)>,
     /// Claims, by partition.
     pub claims: BTreeMap<PartitionId, Arc<Error>>,

@@ -1,5 +1,5 @@
 //! Names of consumer groups and partitions, the rules for names, their conversions from and to text, and the blob-name
-//! case of blob names.
+//! casing of blob names.
 //!
 //! If the name of a group contains capitals, some SDKs use blob names in lower case, and others the names as given.
 //! `$Default` is such a name.
@@ -313,12 +313,12 @@ text_conversions!(PartitionId);
 pub enum NameCase {
     /// In lower case, as the .NET, Java, JavaScript and Python processors do.
     Lower,
-    /// As given, as the official Go and Rust stores do. The two cases already differ for `$Default`.
+    /// As given, as the official Go and Rust stores do. The two casings already differ for `$Default`.
     Verbatim,
 }
 
 impl NameCase {
-    /// Returns the other case, which other programs may use for the names of the same group.
+    /// Returns the other casing, which other programs may use for the names of the same group.
     #[must_use]
     pub fn other(self) -> Self {
         match self {
@@ -338,10 +338,10 @@ impl fmt::Display for NameCase {
     }
 }
 
-/// Which case of the blob names a store uses. Without capitals in the names of the group, the cases are the same.
+/// Which casing of the blob names a store uses. Without capitals in the names of the group, the casings are the same.
 ///
-/// All instances of a group must use one case, because an instance does not see records under the other one. So a store
-/// does not connect while the group has a live owner in the other case.
+/// All instances of a group must use one casing, because an instance does not see records under the other one. So a
+/// store does not connect while the group has a live owner in the other casing.
 ///
 /// ```
 /// use eventhubs_checkpoint::StoreConfig;
@@ -356,7 +356,7 @@ impl fmt::Display for NameCase {
 #[non_exhaustive]
 pub enum BlobNameCase {
     /// The case in which the group has records. If it has none, [`Lower`](Self::Lower), which most SDKs use. If it has
-    /// records in both cases: the one with live owners, else the one with the newest checkpoint, else
+    /// records in both casings: the one with live owners, else the one with the newest checkpoint, else
     /// [`Lower`](Self::Lower). The default.
     #[default]
     Auto,

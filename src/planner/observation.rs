@@ -224,7 +224,7 @@ impl<'a: 'o, 'o> ObservedRecords<'a, 'o> {
     }
 }
 
-/// Records what a live record of this name case shows in addition to its owner.
+/// Records what a live record of this blob-name casing shows in addition to its owner.
 fn note_other_owner(
     view: &mut View<'_>,
     partition: &PartitionId,

@@ -70,9 +70,9 @@ pub enum LoadBalancingStrategy {
     /// - The moves end: unowned partitions are claimed in at most as many rounds as there are, mostly far fewer, and
     ///   each steal reduces the sum of the squared loads by more than `2 w T`.
     ///
-    /// With equal loads and T below one partition, the result is that of equal numbers; if no partition is unowned at
-    /// the start, with the fewest moves. A greater T saves moves and makes the loads less even. With unequal loads the
-    /// moves are not the fewest, because that problem has no fast solution.
+    /// With equal loads and T below one partition, the result is the same as for equal numbers; if no partition is
+    /// unowned at the start, with the fewest moves. A greater T saves moves and makes the loads less even. With unequal
+    /// loads the moves are not the fewest, because that problem has no fast solution.
     Weighted {
         /// T, in percent of the fair load: at most 100.
         #[serde(default = "default_threshold")]

@@ -67,9 +67,9 @@ struct Gain<'a> {
     victim: Option<&'a OwnerId>,
 }
 
-/// Returns claims of partitions that this instance did not own, then handoffs.
-/// Convergence: returns the number of rounds within which a group settles, if every owner plans once per round, one
-/// after another, no partition is to be avoided, no owner is capped and none uses the other name case. `None` for
+/// Returns claims of partitions that this instance did not own, then handoffs. Convergence: returns the number of
+/// rounds within which a group settles, if every owner plans once per round, one after another, no partition is to be
+/// avoided, no owner is capped and none uses the other blob-name casing. `None` for
 /// [`LoadBalancingStrategy::Weighted`], for which it depends on the loads.
 ///
 /// By number: in each round every owner below the floor gains one partition (Balanced) or all that it lacks (Greedy),

@@ -100,7 +100,7 @@ impl<E: Send + 'static, H: Handler<E>> DynHandler<E> for H {
     }
 }
 
-/// Implements the methods of a handler by those of the handler inside.
+/// Implements a handler by calling the handler inside.
 macro_rules! call_inner {
     ($trait:ident, $self:ident, $inner:expr, $events:ty, $context:ty) => {
         async fn handle(&$self, events: $events, context: $context) -> Result<(), HandlerError> {

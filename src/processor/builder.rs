@@ -138,7 +138,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build) and [`Processor::run`].
+    /// The errors of [`build`](Self::build) and [`Processor::run`].
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<ShutdownReport> {
         self.build()?.run(shutdown).await
     }
@@ -147,7 +147,7 @@ impl<S: EventSource, H: Handler<S::Event>> ProcessorBuilder<S, H> {
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build) and [`Processor::run_until_signal`].
+    /// The errors of [`build`](Self::build) and [`Processor::run_until_signal`].
     pub async fn run_until_signal(self) -> Result<ShutdownReport> {
         self.build()?.run_until_signal().await
     }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::model::{LeaseScope, PartitionId};
 use crate::source::{CLOSE_LIMIT, EndPosition, StartPosition};
 use crate::store::{LeaseTimes, StoreConfig};
-use crate::util::{duration_or_never, setters};
+use crate::util::{deserialize_or_never, serialize_or_never, setters};
 
 /// The longest duration that a setting accepts, so that sums of such durations cannot overflow.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
@@ -85,7 +85,7 @@ pub struct ProcessorConfig {
     /// See [`with_max_in_flight_bytes`](Self::with_max_in_flight_bytes).
     pub max_in_flight_bytes: usize,
     /// See [`with_lag_check_interval`](Self::with_lag_check_interval).
-    #[serde(with = "duration_or_never")]
+    #[serde(serialize_with = "serialize_or_never", deserialize_with = "deserialize_or_never")]
     pub lag_check_interval: Option<Duration>,
     /// See [`with_drain_timeout`](Self::with_drain_timeout).
     #[serde(with = "humantime_serde")]

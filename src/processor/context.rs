@@ -167,7 +167,7 @@ impl PartitionContext {
     ///
     /// # Errors
     ///
-    /// Those of [`checkpoint_now`](Self::checkpoint_now), except [`ErrorKind::EventsInFlight`] and
+    /// The errors of [`checkpoint_now`](Self::checkpoint_now), except [`ErrorKind::EventsInFlight`] and
     /// [`ErrorKind::InvalidArgument`].
     pub async fn flush(&self) -> Result<()> {
         self.checkpoints.flush().await
@@ -208,7 +208,7 @@ impl PartitionContext {
     }
 
     /// Moves an event to the [dead letters](super::ProcessorBuilder::with_dead_letters), for a handler of batches that
-    /// knows that it can never process the event. Waits until the event is stored; then the handler goes on with the
+    /// knows that it can never process the event. Waits until the event is stored; then the handler continues with the
     /// batch. The checkpoint advances over the event once it covers all events before.
     ///
     /// Not cancel-safe: if the call is dropped, the event may still be stored, and is stored again when it is

@@ -260,7 +260,7 @@ impl<S: EventSource, H: Handler<S::Event>> Processor<S, H> {
     ///
     /// # Errors
     ///
-    /// Those of [`run`](Self::run). [`ErrorKind::Config`] also if the signal handlers cannot be installed.
+    /// The errors of [`run`](Self::run). [`ErrorKind::Config`] also if the signal handlers cannot be installed.
     pub async fn run_until_signal(self) -> Result<ShutdownReport> {
         let requests = self.handle.requests.clone();
         let mut signals = Signals::listen()?;

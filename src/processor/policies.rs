@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::util::{duration_or_never, setters};
+use crate::util::{deserialize_or_never, serialize_or_never, setters};
 
 /// When the processor writes the positions that [`PartitionContext::checkpoint`](super::PartitionContext::checkpoint)
 /// requests.
@@ -30,7 +30,7 @@ pub struct CheckpointPolicy {
     /// See [`with_max_events`](Self::with_max_events).
     pub max_events: Option<u32>,
     /// See [`with_interval`](Self::with_interval).
-    #[serde(with = "duration_or_never")]
+    #[serde(serialize_with = "serialize_or_never", deserialize_with = "deserialize_or_never")]
     pub interval: Option<Duration>,
 }
 

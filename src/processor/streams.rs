@@ -93,7 +93,7 @@ impl<S: EventSource> StreamsBuilder<S> {
     ///
     /// # Errors
     ///
-    /// Those of [`ProcessorBuilder::build`].
+    /// The errors of [`ProcessorBuilder::build`].
     ///
     /// # Panics
     ///
@@ -108,8 +108,8 @@ impl<S: EventSource> StreamsBuilder<S> {
     ///
     /// # Errors
     ///
-    /// Those of [`ProcessorBuilder::build`]. [`PartitionStreams::shutdown`] returns [`ErrorKind::Config`] if the signal
-    /// handlers cannot be installed.
+    /// The errors of [`ProcessorBuilder::build`]. [`PartitionStreams::shutdown`] returns [`ErrorKind::Config`] if the
+    /// signal handlers cannot be installed.
     ///
     /// # Panics
     ///
@@ -170,7 +170,7 @@ impl<E> PartitionStreams<E> {
     ///
     /// # Errors
     ///
-    /// Those of [`Processor::run`](super::Processor::run). [`ErrorKind::Internal`] also if the processor panicked.
+    /// The errors of [`Processor::run`](super::Processor::run). [`ErrorKind::Internal`] also if the processor panicked.
     pub async fn shutdown(mut self) -> Result<ShutdownReport> {
         self.handle.requests.request_once();
         // A partition does not stop before its stream is dropped, and the application cannot take these streams

@@ -90,7 +90,7 @@ impl GroupStoreBuilder {
         Ok(self)
     }
 
-    /// Describes a store that only looks at the group: it connects with an explicit blob-name case although the other
+    /// Describes a store that only looks at the group: it connects with an explicit blob-name casing although the other
     /// one has live owners.
     pub(crate) fn read_only(mut self) -> Self {
         self.read_only = true;
@@ -129,7 +129,7 @@ impl GroupStoreBuilder {
 
     /// Checks the settings, verifies the storage and lists the records of this owner's group, so that a wrong key, host
     /// or container is reported before anything starts. If the names of the group contain capitals, it looks at both
-    /// cases of the blob names, and chooses one as [`BlobNameCase`](super::BlobNameCase) says. If the other one has
+    /// casings of the blob names, and chooses one as [`BlobNameCase`](super::BlobNameCase) says. If the other one has
     /// records that may matter, it logs a warning.
     ///
     /// The server time of the listing becomes the start of this owner's [`Incarnation`]. It is later than every
@@ -142,7 +142,7 @@ impl GroupStoreBuilder {
     /// # Errors
     ///
     /// [`ErrorKind::Config`](crate::ErrorKind::Config) names the setter and the rule: correct the setting. Or it names
-    /// the live owner in the other blob-name case, or the owners in both: stop one of the applications. Otherwise the
+    /// the live owner in the other blob-name casing, or the owners in both: stop one of the applications. Otherwise the
     /// last error of the storage.
     pub async fn connect(self) -> Result<GroupStore> {
         self.config.check_settings()?;
@@ -201,7 +201,7 @@ impl GroupStoreBuilder {
     }
 
     /// Reads what the group has recorded so far. Without capitals in the names, that is the ownerships and the
-    /// heartbeat of this owner; otherwise all records in both blob-name cases.
+    /// heartbeat of this owner; otherwise all records in both blob-name casings.
     async fn first_look(
         &self,
         lease_clock: &dyn LeaseClock,
@@ -244,7 +244,7 @@ impl GroupStoreBuilder {
         })
     }
 
-    /// Chooses the blob-name case by the records, and logs what may be wrong with it.
+    /// Chooses the blob-name casing by the records, and logs what may be wrong with it.
     fn choose_case_or_warn(&self, lower: &CaseFacts, verbatim: &CaseFacts) -> Result<NameCase> {
         match (choose_case(self.config.blob_name_case, lower, verbatim), self.config.blob_name_case.explicit()) {
             (Ok(Choice { case, warning }), _) => {
@@ -347,7 +347,7 @@ impl GroupStoreBuilder {
 /// What `connect` has found.
 struct FirstLook {
     name_case: NameCase,
-    /// Whether there are records in the other case.
+    /// Whether there are records in the other casing.
     other_case_is_used: bool,
     /// The latest incarnation of this owner, if there was one.
     earlier: Option<Incarnation>,

@@ -1,4 +1,4 @@
-//! Lists the records of a group: one kind or all, in either blob-name case.
+//! Lists the records of a group: one kind or all, in either blob-name casing.
 
 use super::GroupStore;
 use super::records::{Checkpoint, Listing, Records};
@@ -61,7 +61,7 @@ impl GroupStore {
         Ok(records)
     }
 
-    /// Reads all records in the other blob-name case. Returns nothing if the names contain no capitals.
+    /// Reads all records in the other blob-name casing. Returns nothing if the names contain no capitals.
     pub(crate) async fn list_other_records(&self) -> Result<Records> {
         match &self.inner.other_names {
             Some(names) => self.list_below(names.group_prefix(), names).await,
@@ -69,17 +69,17 @@ impl GroupStore {
         }
     }
 
-    /// Returns whether the names of the group differ in the other case.
+    /// Returns whether the names of the group differ in the other casing.
     pub(crate) fn has_other_name_case(&self) -> bool {
         self.inner.other_names.is_some()
     }
 
-    /// Returns the other case, if the group had records in it when this store connected.
+    /// Returns the other casing, if the group had records in it when this store connected.
     pub(crate) fn other_case_with_records(&self) -> Option<NameCase> {
         self.inner.other_case_is_used.then(|| self.inner.name_case.other())
     }
 
-    /// Looks for a live owner in the other blob-name case: one listing, unless the names contain no capitals.
+    /// Looks for a live owner in the other blob-name casing: one listing, unless the names contain no capitals.
     ///
     /// # Errors
     ///

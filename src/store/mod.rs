@@ -137,10 +137,10 @@ pub struct GroupStore {
 #[derive(Debug)]
 struct StoreInner {
     name_case: NameCase,
-    /// Whether the group had records in the other case when this store connected.
+    /// Whether the group had records in the other casing when this store connected.
     other_case_is_used: bool,
     names: BlobNames,
-    /// The blob names in the other blob-name case, unless they are the same.
+    /// The blob names in the other blob-name casing, unless they are the same.
     other_names: Option<BlobNames>,
     group: ConsumerGroup,
     identity: Identity,

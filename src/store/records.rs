@@ -114,7 +114,7 @@ impl<T> Listing<T> {
     }
 }
 
-/// The records of a group under names in one blob-name case.
+/// The records of a group under names in one blob-name casing.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
     pub(crate) ownerships: Listing<Ownership>,

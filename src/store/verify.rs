@@ -67,7 +67,7 @@ impl StorageWarning {
             Self::ClockSkew { by, ahead } => {
                 let direction = if *ahead { "ahead of" } else { "behind" };
                 format!(
-                    "the local clock is {by:?} {direction} that of the server: other SDKs in the group will misjudge \
+                    "the local clock is {by:?} {direction} the clock of the server: other SDKs in the group will misjudge \
                      ages"
                 )
             }
@@ -100,7 +100,7 @@ impl StorageCheck<'_> {
         let mut warnings = tried?;
         match deleted? {
             Some(warning) => warnings.push(warning),
-            // A later start goes on with it.
+            // A later start continues with it.
             None => drop(limit_request(self.timeout, "verification", self.tidy_up()).await),
         }
         Ok(warnings)

@@ -308,14 +308,14 @@ pub(crate) fn stale_heartbeat_deleted(owner: &OwnerId) {
 }
 
 pub(crate) fn other_name_case_unknown(error: &Error) {
-    warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name case; will retry");
+    warn!(target: BALANCER, error = %Causes(error), "cannot look for owners in the other blob-name casing; will retry");
 }
 
 pub(crate) fn other_name_case_awaited(conflict: &dyn Display) {
     warn!(
         target: BALANCER,
         %conflict,
-        "another application owns partitions in the other blob-name case; waiting for it to end"
+        "another application owns partitions in the other blob-name casing; waiting for it to end"
     );
 }
 
@@ -323,6 +323,6 @@ pub(crate) fn other_name_case_live(conflict: &dyn Display) {
     error!(
         target: BALANCER,
         %conflict,
-        "another application owns partitions in the other blob-name case; releasing everything"
+        "another application owns partitions in the other blob-name casing; releasing everything"
     );
 }

@@ -79,7 +79,7 @@ impl StorageOperation {
 
 /// What Azure Blob Storage bills for a request. A failed request is billed like any other.
 ///
-/// The types are those of general-purpose v2 accounts and of premium block blobs, by the page [Map each REST operation
+/// The types apply to general-purpose v2 accounts and to premium block blobs, by the page [Map each REST operation
 /// to a price](https://learn.microsoft.com/azure/storage/blobs/map-rest-apis-transaction-categories) of 14 May 2025.
 /// Their prices differ by more than ten times: see [`cost`](crate::cost).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -41,7 +41,7 @@ pub(crate) fn connect_failed(error: &Error, retry_in: Duration) {
 }
 
 pub(crate) fn other_name_case(used: NameCase, warning: &dyn Display) {
-    warn!(target: STORE, %used, %warning, "the group also has records in the other blob-name case");
+    warn!(target: STORE, %used, %warning, "the group also has records in the other blob-name casing");
 }
 
 pub(crate) fn clock_differs(offset_seconds: i64) {

@@ -16,7 +16,7 @@ pub trait Overwrite: BlobContainer {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`].
+    /// The errors of [`BlobContainer`].
     async fn overwrite(&self, name: &str, metadata: &Metadata) -> Result<WriteResult> {
         for _ in 0..MAX_ATTEMPTS {
             let condition = match self.get(name).await {
@@ -36,7 +36,7 @@ pub trait Overwrite: BlobContainer {
     ///
     /// # Errors
     ///
-    /// Those of [`BlobContainer`].
+    /// The errors of [`BlobContainer`].
     async fn remove(&self, name: &str) -> Result<ResponseInfo> {
         for _ in 0..MAX_ATTEMPTS {
             match self.delete(name, &self.get(name).await?.etag).await {

@@ -52,7 +52,7 @@ async fn wrong_settings_are_refused() {
     }
 }
 
-/// Its names have a capital, so its instances list the other blob-name case, too.
+/// Its names have a capital, so its instances list the other blob-name casing, too.
 #[tokio::test]
 async fn the_size_of_a_group_is_in_its_records() {
     let fleet = Fleet::with_batches(4, 8).await;

@@ -45,6 +45,13 @@ async fn a_wrong_command_line_ends_with_64() {
         assert!(run.stderr.contains(message), "{arguments:?}: {}", run.stderr);
         assert!(!run.stderr.contains(SECRET), "{arguments:?}: {}", run.stderr);
     }
+    for (secret, message) in
+        [(key.as_str(), "names no event hub: pass --event-hub"), (SECRET, "the connection string has no Endpoint")]
+    {
+        program.set("EVENTHUBS_CONNECTION_STRING", secret);
+        let run = program.run(&["describe"]).await.ended(64);
+        assert!(run.stderr.contains(message) && !run.stderr.contains(SECRET), "{}", run.stderr);
+    }
     assert_eq!(program.run(&["--version"]).await.ended(0).stdout, concat!("ehcp ", env!("CARGO_PKG_VERSION"), "\n"));
 }
 

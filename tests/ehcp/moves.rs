@@ -245,7 +245,7 @@ async fn rust_with_shared_names() {
     shares_the_names(Sdk::Rust, NameCase::Verbatim).await;
 }
 
-/// The recipe for a change of the blob-name case: the old instances end, `ehcp copy`, and the new ones start.
+/// The recipe for a change of the blob-name casing: the old instances end, `ehcp copy`, and the new ones start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rust_with_new_names() {
     if !Sdk::Rust.is_here() {

@@ -130,7 +130,7 @@ async fn a_profile_keeps_the_durations_of_the_group() {
     assert!(run.stderr.contains("does not keep --timeout"), "{}", run.stderr);
 }
 
-/// A live owner in the other blob-name case is no record in lower case.
+/// A live owner in the other blob-name casing is no record in lower case.
 #[tokio::test]
 async fn a_live_group_under_verbatim_names_is_found() {
     let (fleet, program) = group().await;

@@ -35,9 +35,25 @@ async fn ends(world: &World, running: JoinHandle<Result<ShutdownReport>>, at_onc
     report
 }
 
-/// One after the other, because all affect the same process.
+/// The stream of the partition ends, and then the streams of the processor.
+async fn a_signal_ends_streams() {
+    let world = World::new(1);
+    world.hub.publish(0, "x");
+    let builder = Processor::streams(world.hub.source(), world.store("a").await);
+    let mut partitions = builder.with_config(world.config.clone()).start_until_signal().unwrap();
+    let mut partition = timeout(TIMEOUT, partitions.next()).await.unwrap().unwrap();
+    assert_eq!(timeout(TIMEOUT, partition.next()).await.unwrap().map(|events| events.len()), Some(1));
+    kill_process(getpid(), Signal::TERM).unwrap();
+    assert!(timeout(TIMEOUT, partition.next()).await.unwrap().is_none());
+    drop(partition);
+    assert!(timeout(TIMEOUT, partitions.next()).await.unwrap().is_none());
+    assert!(partitions.shutdown().await.unwrap().is_clean());
+}
+
+/// One after another, because all affect the same process.
 #[tokio::test]
 async fn signals_shut_down_gracefully_then_at_once() {
+    a_signal_ends_streams().await;
     let (world, first) = running("x", TIMEOUT).await;
     kill_process(getpid(), Signal::TERM).unwrap();
     assert!(ends(&world, first, false).await.is_clean());

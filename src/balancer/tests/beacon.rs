@@ -137,7 +137,7 @@ fn failed_reads_are_repeated_with_growing_waits() {
     let waits = [(); 4].map(|()| {
         me.done(Done::BeaconRead(Err(unavailable())));
         let failed_at = me.now;
-        while !me.after(1).contains("read beacon") {}
+        me.wake_until("read beacon");
         me.now.saturating_sub(failed_at).as_secs()
     });
     assert!(matches!(waits, [3..=4, 6..=7, 10..=11, 10..=11]), "{waits:?}");
@@ -149,7 +149,7 @@ fn three_failed_reads_end_the_trust() {
     for (failures, lists) in [(2, false), (3, true)] {
         let mut me = Loop::trusting();
         for _ in 0..failures {
-            while !me.after(1).contains("read beacon") {}
+            me.wake_until("read beacon");
             me.done(Done::BeaconRead(Err(unavailable())));
         }
         while me.now.saturating_sub(me.state.cycles.listing_sent) < 31 * SECOND {

@@ -1,11 +1,11 @@
-//! The look for live owners in the other blob-name case.
+//! The look for live owners in the other blob-name casing.
 
 use super::*;
 use crate::model::NameCase;
 use crate::store::CaseConflict;
 use crate::store::rules::LiveOwner;
 
-const LOOK: &str = "look at the other case";
+const LOOK: &str = "look at the other casing";
 
 /// Creates a loop over this many partitions, whose group has capitals in its names, and that has won the first one.
 fn with_first_win(config: BalancerConfig, partitions: u32) -> (Loop, String) {
@@ -33,7 +33,7 @@ fn looked(me: &mut Loop) {
     assert_eq!(found(me, None), "");
 }
 
-/// The conflict with an owner in the other case, as an instance with this case sees it.
+/// The conflict with an owner in the other casing, as an instance with this case sees it.
 fn conflict_of(used: NameCase) -> CaseConflict {
     let seen = Ownership::new(
         0.into(),
@@ -185,7 +185,7 @@ fn failed_looks_are_repeated_with_growing_waits() {
     let waits = [(); 5].map(|()| {
         me.done(Done::CaseConflictFound(Err(unavailable())));
         let failed_at = me.now;
-        while !me.after(1).contains(LOOK) {}
+        me.wake_until(LOOK);
         me.now.saturating_sub(failed_at).as_secs()
     });
     assert_eq!(waits, [1, 2, 4, 8, 8]);

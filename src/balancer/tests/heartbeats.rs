@@ -1,10 +1,10 @@
-//! When an instance has a heartbeat, and what it does about those of others.
+//! When an instance has a heartbeat, and what it does about the heartbeats of others.
 
 use super::*;
 
 /// Lists the heartbeat of an owner, last sent so many seconds ago.
 fn list_heartbeat(me: &mut Loop, age: u64) -> String {
-    while !me.after(1).contains("list") {}
+    me.wake_until("list");
     me.listed("..");
     let record = HeartbeatRecord::new(owner("gone"), incarnation(1), 60 * SECOND);
     let seen = Heartbeat::new(record, ETag::new("heartbeat"), Duration::from_secs(age), me.now);
@@ -75,7 +75,7 @@ fn a_heartbeat_that_fails_is_repeated_within_4_s() {
     for _ in 0..6 {
         let failed_at = me.now;
         me.done(Done::HeartbeatSent(Err(unavailable())));
-        while !me.after(1).contains("heartbeat") {}
+        me.wake_until("heartbeat");
         waits.push(me.now.saturating_sub(failed_at).as_secs());
     }
     assert!(waits[0] <= 2 && waits[5] > waits[0] && waits.iter().all(|wait| *wait <= 5), "{waits:?}");

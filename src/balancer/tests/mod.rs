@@ -6,6 +6,7 @@ mod claims;
 mod cycles;
 mod heartbeats;
 mod instance_scope;
+mod news;
 mod receiving_handoff_requests;
 mod releases;
 mod requesting_handoffs;
@@ -14,6 +15,7 @@ mod shutdown;
 mod stalls;
 mod stop_on_lease_expiry;
 mod storage_failures;
+mod unowned_partitions;
 
 use std::time::Duration;
 
@@ -173,6 +175,11 @@ impl Loop {
         decided
     }
 
+    /// Wakes the state every second until it decides this. That takes at most ten minutes.
+    fn wake_until(&mut self, expected: &str) {
+        assert!((0..600).any(|_| self.after(1).contains(expected)), "nothing leads to `{expected}`");
+    }
+
     /// Lists the ownerships of [`listing_of`].
     fn listed(&mut self, owners: &str) -> String {
         self.step(listing_of(owners, self.now))
@@ -265,7 +272,7 @@ fn short_request(request: &StorageRequest) -> String {
         StorageRequest::List => "list".to_owned(),
         StorageRequest::ListWithHeartbeats => "list with heartbeats".to_owned(),
         StorageRequest::ListHeartbeats => "list heartbeats".to_owned(),
-        StorageRequest::FindCaseConflict => "look at the other case".to_owned(),
+        StorageRequest::FindCaseConflict => "look at the other casing".to_owned(),
         StorageRequest::DeclareDead { claims, .. } => format!("declare dead for {}", claims.len()),
         StorageRequest::Claim(claim) => format!("claim {}", claim.partition()),
         StorageRequest::Renew(lease) if lease.record().draining => format!("renew {} draining", lease.partition()),

@@ -37,7 +37,7 @@ fn a_failed_heartbeat_is_shown_until_it_is_written() {
         me.now += SECOND;
         me.done(Done::HeartbeatSent(Err(unavailable())));
         assert_eq!(shown(&me), Some((sent, ErrorKind::Unavailable)));
-        while !me.after(1).contains("heartbeat") {}
+        me.wake_until("heartbeat");
     }
     me.done(Done::HeartbeatSent(Ok(HeartbeatOutcome::Written)));
     assert_eq!(shown(&me), None);
@@ -45,7 +45,7 @@ fn a_failed_heartbeat_is_shown_until_it_is_written() {
 
 /// Fails the next claim of partition 0. All partitions are listed as unowned.
 fn fail_claim(me: &mut Loop) {
-    while !me.after(1).contains("list") {}
+    me.wake_until("list");
     me.listed(".");
     assert!(me.no_other_heartbeats().contains("claim 0"));
     me.done(Done::Claimed { partition: 0.into(), outcome: ClaimOutcome::Indeterminate(unavailable()) });
@@ -65,7 +65,7 @@ fn a_claim_that_fails_again_and_again_is_shown() {
     me.step(Happened::Hub([1.into()].into()));
     assert_eq!(failing_claims(&me), [], "the event hub does not have it anymore");
     me.step(Happened::Hub([0.into()].into()));
-    while !me.after(1).contains("list") {}
+    me.wake_until("list");
     me.listed("x");
     assert_eq!(failing_claims(&me), [], "another instance could claim it");
 }

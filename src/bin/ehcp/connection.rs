@@ -36,7 +36,7 @@ pub struct GroupConnection {
     pub container_name: String,
     storage: StorageConnection,
     hub_secret: Option<String>,
-    /// Whether it has said that there are records in the other case.
+    /// Whether it has said that there are records in the other casing.
     has_noted_other_case: AtomicBool,
 }
 
@@ -49,27 +49,26 @@ impl GroupConnection {
         let name = settings.consumer_group.as_deref().unwrap_or(ConsumerGroup::DEFAULT_NAME);
         // A wrong name is no reason to call the other two missing.
         ConsumerGroup::new("namespace", "event-hub", name)?;
-        // Its own error names what is wrong with it.
-        if let Some(secret) = &hub_secret {
-            ConsumerGroup::from_connection_string(&format!("{secret};EntityPath=any"), name)
-                .map_err(|error| Failure::usage(error.to_string()))?;
-        }
-        let named_by_secret = |path: &str| {
-            let secret = hub_secret.as_deref()?;
-            ConsumerGroup::from_connection_string(&format!("{secret}{path}"), name).ok()
+        // The connection string of a namespace names no event hub.
+        let with_any_hub = match &hub_secret {
+            Some(secret) => Some(
+                ConsumerGroup::from_connection_string(&format!("{secret};EntityPath=any"), name)
+                    .map_err(|error| Failure::usage(error.to_string()))?,
+            ),
+            None => None,
         };
+        let named_hub = hub_secret.as_ref().and_then(|secret| ConsumerGroup::from_connection_string(secret, name).ok());
         let missing = |what, option| Failure::usage(format!("no {what} given: pass {option}, or set {HUB_VARIABLE}"));
         let namespace = settings
             .namespace
             .as_deref()
             .map(full_namespace)
-            // The connection string of a namespace names no event hub.
-            .or_else(|| named_by_secret(";EntityPath=any").map(|named| named.namespace().to_owned()))
+            .or_else(|| with_any_hub.map(|named| named.namespace().to_owned()))
             .ok_or_else(|| missing("namespace", "--namespace"))?;
         let event_hub = settings
             .event_hub
             .clone()
-            .or_else(|| named_by_secret("").map(|named| named.event_hub().to_owned()))
+            .or_else(|| named_hub.map(|named| named.event_hub().to_owned()))
             .ok_or_else(|| match hub_secret {
                 Some(_) => Failure::usage(
                     "the connection string of Event Hubs names no event hub: pass --event-hub, or add ;EntityPath=NAME \
@@ -110,14 +109,14 @@ impl GroupConnection {
         Ok(operator)
     }
 
-    /// Connects a reader of the group, which may have live owners in both cases of its blob names if the command line
+    /// Connects a reader of the group, which may have live owners in both casings of its blob names if the command line
     /// says which one to read.
     pub async fn connect_reader(&self) -> Result<Reader> {
         Ok(Reader::connect(self.store_builder()?).await?)
     }
 
     /// Connects an operator of another group, in another container of the account, or under names in the other
-    /// blob-name case.
+    /// blob-name casing.
     pub async fn connect_operator_of(
         &self,
         group: &ConsumerGroup,
@@ -128,7 +127,7 @@ impl GroupConnection {
         Ok(Operator::connect(builder.with_config(self.store_config_for(case))).await?)
     }
 
-    /// Connects a reader of the same group under names in this blob-name case.
+    /// Connects a reader of the same group under names in this blob-name casing.
     #[cfg(feature = "tui")]
     pub async fn connect_reader_of(&self, case: NameCase) -> Result<Reader> {
         let builder = self.storage.store_builder(&self.group, &self.container_name)?;
@@ -169,7 +168,7 @@ impl GroupConnection {
         )))
     }
 
-    /// Says once that there are also records in the other case, unless the command line names the case to use.
+    /// Says once that there are also records in the other casing, unless the command line names the case to use.
     fn note_other_case(&self, other: NameCase) {
         if self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto
             && !self.has_noted_other_case.swap(true, Ordering::Relaxed)

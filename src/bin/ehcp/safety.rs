@@ -26,10 +26,10 @@ pub fn note_dry_run(changes: usize, what: &str, permitted: Result<()>) {
     }
 }
 
-/// Shows a command that undoes what was done, with the same connection, under names in this blob-name case.
+/// Shows a command that undoes what was done, with the same connection, under names in this blob-name casing.
 pub fn show_undo(global: &Global, case: NameCase, command: &str) {
     let mut global = global.clone();
-    // `auto` may choose the other case if this was the last record.
+    // `auto` may choose the other casing if this was the last record.
     if global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto && case == NameCase::Verbatim {
         global = global.with_options(&[("--blob-name-case", "verbatim")]);
     }

@@ -61,11 +61,11 @@ impl AzureContainer {
     }
 
     /// Opens a container by the connection string in the environment variable `AZURE_STORAGE_CONNECTION_STRING`, which
-    /// the Azure CLI and `ehcp` use, too.
+    /// the Azure CLI and `ehcp` also use.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the variable is not set: set it. Also those of
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the variable is not set, or as for
     /// [`from_connection_string`](Self::from_connection_string).
     pub fn from_env(container: impl Into<String>) -> Result<Self> {
         Self::from_connection_string(read_variable("AZURE_STORAGE_CONNECTION_STRING")?, container)

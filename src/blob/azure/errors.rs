@@ -31,7 +31,7 @@ impl ErrorResponse<'_> {
         let code = self.code.unwrap_or("no error code");
         let clock = match self.clock_skew.filter(|_| code == "AuthenticationFailed") {
             Some(skew) => format!(
-                "; the cause may be the local clock, which is {} s {} that of the service: set the clock",
+                "; the cause may be the local clock, which is {} s {} the clock of the service: set the local clock",
                 skew.whole_seconds().abs(),
                 if skew.is_negative() { "behind" } else { "ahead of" }
             ),

@@ -46,8 +46,8 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 ///   missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
-/// - *One blob-name case per group*: after its first claim the store looks for live owners in the other
-///   [blob-name case](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease
+/// - *One blob-name casing per group*: after its first claim the store looks for live owners in the other
+///   [blob-name casing](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease
 ///   durations. It claims nothing more before the first look has ended. If there is a live owner, it releases
 ///   everything, and the claim fails with [`ErrorKind::Config`], which ends the processor's `run`; in lower case, it
 ///   waits up to a lease duration for the other one to end.

@@ -1,6 +1,6 @@
 //! What the adapter remembers of one consumer group between the calls of the processor, which keeps no state: the
 //! leases and adoptions of the owned partitions, the partitions that must restart, the last listing, and when to look
-//! for owners in the other blob-name case.
+//! for owners in the other blob-name casing.
 //!
 //! The processor gets only the version of a listed record and claims by it; this module keeps the rest of the record
 //! that a claim needs. Records without a live owner are not shown to the processor: it takes every partition in a
@@ -177,8 +177,8 @@ impl ListedRecord {
     }
 }
 
-/// When this owner looks for live owners in the other blob-name case: by the same rules as the balancer of this crate,
-/// but only while the processor claims.
+/// When this owner looks for live owners in the other blob-name casing: by the same rules as the balancer of this
+/// crate, but only while the processor claims.
 #[derive(Debug, Default)]
 pub(super) struct NameCaseCheck {
     /// Whether a conflict is possible.
@@ -253,7 +253,7 @@ mod tests {
         assert!(!check.is_unknown() && !check.is_due(at(14)) && check.is_due(at(15)));
         check.record_no_conflict(at(15), LEASE);
         assert!(!check.is_due(at(614)) && check.is_due(at(615)));
-        assert!(!check.is_unknown(), "it goes on claiming");
+        assert!(!check.is_unknown(), "it continues to claim");
     }
 
     #[test]

@@ -100,8 +100,8 @@ impl OwnedPartitions {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`] if another application owns partitions in the other blob-name case. Everything is released
-    /// then.
+    /// [`ErrorKind::Config`] if another application owns partitions in the other blob-name casing. Everything is
+    /// released then.
     pub(super) async fn claim_partitions(&self, wanted: Vec<WantedPartition>) -> Result<Vec<Lease>> {
         let was_live = self.has_valid_lease();
         let unreported = std::mem::take(&mut self.lock_state().unreported);
@@ -120,16 +120,16 @@ impl OwnedPartitions {
         self.lock_state().owned.values().any(|owned| self.store.lease_age(&owned.lease()) < lease_duration)
     }
 
-    /// Records that an instance that uses the other blob-name case may not have seen the ownerships of this one.
+    /// Records that an instance that uses the other blob-name casing may not have seen the ownerships of this one.
     fn may_have_been_missed(&self) {
         if self.store.has_other_name_case() {
             self.lock_state().case_check.record_live_lease();
         }
     }
 
-    /// Looks for live owners in the other blob-name case, if that is due. Looks again at the next claim if that fails,
-    /// because an error would end the processor. Also looks again if this instance uses lower case: the other one gives
-    /// way.
+    /// Looks for live owners in the other blob-name casing, if that is due. Looks again at the next claim if that
+    /// fails, because an error would end the processor. Also looks again if this instance uses lower case: the other
+    /// one gives way.
     async fn check_other_name_case(&self) -> Result<()> {
         if !self.lock_state().case_check.is_due(self.store.lease_clock_now()) {
             return Ok(());
@@ -161,8 +161,8 @@ impl OwnedPartitions {
         self.lock_state().case_check.waits_for_the_other(conflict, now, self.store.lease_durations().own)
     }
 
-    /// Claims a partition, or renews its lease. While another instance may own the same partitions in the other name
-    /// case, it only renews.
+    /// Claims a partition, or renews its lease. While another instance may own the same partitions in the other
+    /// blob-name casing, it only renews.
     async fn claim_one(&self, wanted: WantedPartition) -> Option<Lease> {
         let partition = &wanted.partition;
         if let Some(owned) = self.find_owned(partition) {

@@ -133,7 +133,7 @@ impl CheckpointRequester {
     ///
     /// # Errors
     ///
-    /// Those of [`GroupStore::replace_checkpoint`](crate::store::GroupStore::replace_checkpoint).
+    /// The errors of [`GroupStore::replace_checkpoint`](crate::store::GroupStore::replace_checkpoint).
     pub(crate) async fn record_hub(&self, created_at: Option<OffsetDateTime>) -> Result<()> {
         self.send_command("the partition has stopped", |reply| WriterCommand::RecordHub { created_at, reply }).await
     }

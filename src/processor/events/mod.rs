@@ -162,7 +162,7 @@ where
 /// use eventhubs_checkpoint::processor::{EventHandler, EventOrder, Handler, each_event};
 /// use eventhubs_checkpoint::source::Positioned;
 ///
-/// /// Eight events at once, those of one device in order.
+/// /// Eight events at once, and the events of one device in order.
 /// fn by_device<E: Device + Positioned + Send + Sync + 'static>(handler: impl EventHandler<E>) -> impl Handler<E> {
 ///     each_event(handler).with_concurrency(8).with_order(EventOrder::by_key(|event: &E| event.device_id()))
 /// }

@@ -139,8 +139,8 @@ impl<T> EventQueue<T> {
         self.is_draining
     }
 
-    /// Accepts no more events, and keeps only some of those that do not run; none if an event has failed for good.
-    /// Those of them that wait for their next attempt need not wait longer. Returns the others. If an event is not
+    /// Accepts no more events, and keeps only some of the events that do not run; none if an event has failed for good.
+    /// Kept events need not wait longer for their next attempt. Returns the others. If an event is not
     /// kept, no later one of its key may be.
     pub(super) fn drain_all_but(&mut self, is_kept: impl Fn(&T) -> bool) -> Vec<T> {
         let has_failed = self.places == 0;

@@ -67,7 +67,7 @@ pub enum HealthIssue {
         /// The last error.
         error: ErrorSummary,
     },
-    /// This instance, whose leases are live, could not look for live owners in the other case of the blob names for
+    /// This instance, whose leases are live, could not look for live owners in the other casing of the blob names for
     /// longer than the lease duration. It claims no partition meanwhile: another instance may own the same ones.
     CaseCheckFailing {
         /// How long it has been failing.
@@ -187,7 +187,7 @@ pub(crate) struct HealthInputs<'a> {
     pub(crate) cycles_failing: Option<Duration>,
     /// How long the heartbeat could not be written, if that is too long.
     pub(crate) heartbeat_failing: Option<(Duration, Arc<Error>)>,
-    /// How long it could not look for live owners in the other blob-name case, if that is too long.
+    /// How long it could not look for live owners in the other blob-name casing, if that is too long.
     pub(crate) case_check_failing: Option<(Duration, Arc<Error>)>,
     /// The partitions that the storage has not let this instance claim.
     pub(crate) unclaimable: BTreeMap<PartitionId, Arc<Error>>,

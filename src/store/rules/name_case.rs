@@ -1,10 +1,11 @@
-//! Which case of the blob names an instance uses, by what the records under each case show. If the name of a group
+//! Which casing of the blob names an instance uses, by what the records under each casing show. If the name of a group
 //! contains capitals, some SDKs use blob names in lower case, and others the names as given. `$Default` is such a name.
 //!
-//! Instances that use different cases do not see each other's records. So a group has one case: a store that connects
-//! finds out which one has records, and does not connect if the other one has a live owner. Two instances that connect
-//! at the same time may still choose different cases. So an instance that has just written a live ownership, and had
-//! none before, looks once more. Each writes first and looks afterwards, so at least one of the two sees the other.
+//! Instances that use different casings do not see each other's records. So a group has one casing: a store that
+//! connects finds out which one has records, and does not connect if the other one has a live owner. Two instances that
+//! connect at the same time may still choose different casings. So an instance that has just written a live ownership,
+//! and had none before, looks once more. Each writes first and looks afterwards, so at least one of the two sees the
+//! other.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use time::OffsetDateTime;
 use crate::error::Error;
 use crate::model::{BlobNameCase, NameCase, OwnerId, Ownership, PartitionId};
 
-/// What the records of a group under the names of one case show.
+/// What the records of a group under the names of one casing show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaseFacts {
     /// A live owner, if there is one.
@@ -31,7 +32,7 @@ pub struct LiveOwner {
     pub owner: OwnerId,
     /// A partition that it owns.
     pub partition: PartitionId,
-    /// Whether this crate wrote its record. Other SDKs do not look at the other case.
+    /// Whether this crate wrote its record. Other SDKs do not look at the other casing.
     pub is_of_this_crate: bool,
 }
 
@@ -50,14 +51,14 @@ impl LiveOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub case: NameCase,
-    /// Why the records in the other case may matter.
+    /// Why the records in the other casing may matter.
     pub warning: Option<CaseWarning>,
 }
 
 /// What is wrong with the records in the case that is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaseWarning {
-    /// They exist, too, but only the case that is used has a live owner.
+    /// They exist, too, but only the casing in use has a live owner.
     Idle,
     /// They exist, too, but their newest checkpoint is not the newest one.
     Older,
@@ -65,12 +66,12 @@ pub enum CaseWarning {
     Newer,
 }
 
-/// Why an instance must not begin or go on: another one would own the same partitions in the other case.
+/// Why an instance must not begin or go on: another one would own the same partitions in the other casing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseConflict {
-    /// There are live owners in both cases.
+    /// There are live owners in both casings.
     Both { lower: LiveOwner, verbatim: LiveOwner },
-    /// This instance uses one case, and there is a live owner in the other.
+    /// This instance uses one casing, and there is a live owner in the other.
     Other { used: NameCase, live: LiveOwner },
 }
 
@@ -83,20 +84,20 @@ impl CaseConflict {
     }
 }
 
-/// How many lease durations lie between two looks at the other case without a special reason.
+/// How many lease durations lie between two looks at the other casing without a special reason.
 const LEASES_BETWEEN_LOOKS: u32 = 10;
 
 /// The second look comes after the lease duration divided by this: later than the first claim of an instance that has
 /// connected at the same time.
 const SECOND_LOOK_AFTER: u32 = 4;
 
-/// Returns the wait before the other blob-name case is listed again, after a listing without a conflict. The second
+/// Returns the wait before the other blob-name casing is listed again, after a listing without a conflict. The second
 /// listing comes early: the first one may have missed an owner that started at the same time.
 pub fn time_to_next_look(is_second: bool, lease_duration: Duration) -> Duration {
     if is_second { lease_duration / SECOND_LOOK_AFTER } else { lease_duration * LEASES_BETWEEN_LOOKS }
 }
 
-/// Decides which case to use.
+/// Decides which casing to use.
 ///
 /// Without any record the answer is the same for all instances, so that those that start together choose alike.
 ///
@@ -169,9 +170,9 @@ impl From<CaseConflict> for Error {
 impl fmt::Display for CaseWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Idle => "only the owners in the case that is used are live",
-            Self::Older => "the case that is used has the newest checkpoint, or neither has one",
-            Self::Newer => "they have the newest checkpoint, but the settings name the other case",
+            Self::Idle => "only the owners in the casing in use are live",
+            Self::Older => "the casing in use has the newest checkpoint, or neither has one",
+            Self::Newer => "they have the newest checkpoint, but the settings name the other casing",
         })
     }
 }
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn a_warning_says_what_decided() {
         let words = [CaseWarning::Idle, CaseWarning::Older, CaseWarning::Newer].map(|warning| warning.to_string());
-        assert!(words.iter().all(|text| text.contains("case")), "{words:?}");
+        assert!(words.iter().all(|text| text.contains("casing")), "{words:?}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl Fleet {
     }
 
     /// Creates a fleet that uses the blob names of this SDK. The instances of this crate are configured with their
-    /// letter case, because they may start before any record shows it.
+    /// blob-name casing, because they may start before any record shows it.
     pub async fn with_names_of(sdk: Sdk, partitions: u16) -> Self {
         let mut fleet = Self::new(partitions).await;
         fleet.case = sdk.name_case();

@@ -21,8 +21,6 @@ const FOREIGN_NAMES: &[&str] = &[
     "cmp",
     "partial_cmp",
     "hash",
-    "serialize",
-    "deserialize",
     "source",
     "next",
     "poll",

@@ -142,7 +142,7 @@ async fn a_rejection_names_a_wrong_clock() {
             // A second may pass between the two clocks.
             let is_named = [expected.to_owned(), expected.replace("7200", "7199"), expected.replace("7200", "7201")];
             assert!(
-                is_named.iter().any(|text| message.contains(text)) && message.contains("set the clock"),
+                is_named.iter().any(|text| message.contains(text)) && message.contains("set the local clock"),
                 "{message}"
             );
             assert_eq!(storage.dates().0, requests);

@@ -167,7 +167,7 @@ pub struct CopyArgs {
     /// Another container of the account.
     #[arg(long, value_name = "NAME", group = "destination")]
     pub to_container: Option<String>,
-    /// The other case of the blob names.
+    /// The other casing of the blob names.
     #[arg(long, value_enum, value_name = "CASE", group = "destination")]
     pub to_case: Option<ExactCase>,
     /// Replaces checkpoints that exist.

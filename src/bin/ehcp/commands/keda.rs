@@ -104,7 +104,7 @@ fn list_problems(poll: &KedaPoll, described: &GroupDescription) -> Vec<String> {
     if !poll.names.finds_checkpoints {
         problems.push(format!(
             "KEDA finds no checkpoint of {}: it converts the consumer group to lower case, and the names of the blobs \
-             have capital letters: use a consumer group without capital letters, or the blob-name case lower, to which \
+             have capital letters: use a consumer group without capital letters, or the blob-name casing lower, to which \
              `ehcp copy --to-case lower` copies the checkpoints",
             described.group.consumer_group
         ));

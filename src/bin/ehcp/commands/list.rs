@@ -76,7 +76,7 @@ pub async fn run(global: &Global, list: &ListArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Reads a group under its exact names, and notes in which case these names are.
+/// Reads a group under its exact names, and notes in which casing these names are.
 async fn describe_exactly(storage: &StorageConnection, group: ConsumerGroup) -> Result<GroupDescription> {
     let reader = Reader::connect(storage.exact_store_builder(&group)?).await?;
     let mut described = reader.read().await?.describe(None);

@@ -95,7 +95,7 @@ fn event_lines(row: &PartitionRow<'_>, now: OffsetDateTime) -> Vec<String> {
     lines
 }
 
-/// Returns what the records under names in the other blob-name case say.
+/// Returns what the records under names in the other blob-name casing say.
 fn other_name_case_line(state: &ScreenState, partition: &PartitionDescription) -> String {
     let shown = match &state.other_name_case {
         None => "no records".to_owned(),
@@ -113,7 +113,7 @@ fn other_name_case_line(state: &ScreenState, partition: &PartitionDescription) -
             )
         }
     };
-    field_line("other case", shown)
+    field_line("other casing", shown)
 }
 
 fn recorded_checkpoint_lines(state: &ScreenState, partition: &PartitionDescription) -> impl Iterator<Item = String> {

@@ -12,7 +12,7 @@ pub enum KeyEffect {
     Quit,
     /// Save the checkpoints in a file.
     Export,
-    /// Read the records under names in this blob-name case.
+    /// Read the records under names in this blob-name casing.
     ReadOtherNameCase(NameCase),
 }
 

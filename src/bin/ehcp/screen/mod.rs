@@ -76,7 +76,7 @@ struct RunningScreen<'a> {
     state: ScreenState,
     /// For what the looks do not read.
     side: &'a GroupConnection,
-    /// The records under names in the other blob-name case, once they are wanted.
+    /// The records under names in the other blob-name casing, once they are wanted.
     others: FuturesUnordered<BoxFuture<'a, Result<GroupDescription>>>,
     /// Notified of each key: a user who looks at the screen wants to see the group as it is now.
     wanted: Arc<Notify>,
@@ -134,7 +134,7 @@ impl RunningScreen<'_> {
     }
 }
 
-/// Reads the records under names in this blob-name case.
+/// Reads the records under names in this blob-name casing.
 async fn read_name_case(connection: &GroupConnection, case: NameCase) -> Result<GroupDescription> {
     Ok(connection.connect_reader_of(case).await?.read().await?.describe(None))
 }

@@ -64,7 +64,7 @@ pub struct DrawnSize {
     pub lines: usize,
 }
 
-/// The records under names in the other blob-name case.
+/// The records under names in the other blob-name casing.
 #[derive(Debug)]
 pub enum OtherNameCase {
     Reading,

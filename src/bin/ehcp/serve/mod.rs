@@ -64,7 +64,7 @@ pub async fn run(global: &Global, serve: &ServeArgs) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// Returns the groups that the command line names, or the one of the connection options.
+/// Returns the groups that the command line names, or the group of the connection options.
 fn list_targets(global: &Global, serve: &ServeArgs) -> Result<Vec<WatchTarget>> {
     let mut named = vec![global.clone(); serve.group.len()];
     for (global, name) in named.iter_mut().zip(&serve.group) {

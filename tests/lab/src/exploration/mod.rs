@@ -35,7 +35,7 @@
 //!   [timing](scenario::Timing).
 //! - How often an operation retries. Here it retries without limit; in the store it ends with `Contended`, and begins
 //!   again.
-//! - More than one partition, and the other blob-name case: no instance reads a record there after its first claim.
+//! - More than one partition, and the other blob-name casing: no instance reads a record there after its first claim.
 //! - A listing whose response is late: its content takes effect at once, except that the claim that follows may come at
 //!   any time.
 //! - The memory of a balancer beyond the condition of its partition: waits after a failure, outages, the plan of the

@@ -20,7 +20,7 @@
 //!   [`Simulation::block`] stops that report.
 //! - The network between client and service beyond what [`Fault`](eventhubs_checkpoint::testing::faulty::Fault) has,
 //!   and the broker beyond what [`MemoryHub`](eventhubs_checkpoint::testing::memory_hub::MemoryHub) has.
-//! - Blob names in the other blob-name case, and the official adapter.
+//! - Blob names in the other blob-name casing, and the official adapter.
 //! - Differences between the real storage and a container in memory, unless [`Scale::platform`] is set.
 //!
 //! [`Simulation`] is the smaller simulation, with balancing loops only.

@@ -286,9 +286,13 @@ async fn hello_prints_events_and_shuts_down_gracefully() {
     let hub = Address { endpoint: emulator.endpoint(), connection_string: emulator.connection_string() };
     publish(hub, LOAD, watch::Sender::new(2).subscribe()).await.unwrap();
     let storage = azurite::shared().await.unwrap().connection_string();
-    AzureContainer::from_connection_string(&storage, "checkpoints").unwrap().create_container().await.unwrap();
     let folder = TempDir::new().unwrap();
     let mut command = Command::new(&examples["hello"]);
+    command.env_remove("EVENTHUBS_CONNECTION_STRING");
+    let mut process = Process::spawn("without settings", &mut command, folder.path());
+    assert!(!process.end(TIMEOUT).await.success());
+    let missing = "the environment variable EVENTHUBS_CONNECTION_STRING is not set";
+    assert!(process.stderr().contains(missing), "{}", process.stderr());
     command
         .env("EVENTHUBS_CONNECTION_STRING", emulator.connection_string_with_port())
         .env("AZURE_STORAGE_CONNECTION_STRING", storage)
