@@ -28,22 +28,19 @@ Go back by ten events, on an event hub and a container in memory:
 ```
 # tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build()?.block_on(async {
 use std::future::pending;
-use std::sync::Arc;
 
 use eventhubs_checkpoint::admin::{HubRanges, Operator, Reset, ResetOptions, ResetOutcome, ResetTarget};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::source::StartPosition;
-use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+use eventhubs_checkpoint::ConsumerGroup;
 use futures::StreamExt;
 
 let hub = MemoryHub::new("orders", 1);
 hub.publish_many(0, 100, "an order");
 let source = hub.source();
 let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
-let settings = GroupStore::builder(Arc::new(MemoryContainer::new()), group, OwnerId::new("any")?);
-let operator = Operator::connect(settings).await?;
+let operator = Operator::connect(MemoryContainer::new(), group).await?;
 
 let latest = operator.plan(&source, &Reset::to(ResetTarget::Start(StartPosition::Latest))).await?;
 latest.init(&operator).await;
@@ -64,6 +61,7 @@ assert_eq!(described.group.lag.events, Some(10));
 "#
 )]
 
+mod builder;
 mod doctor;
 mod export;
 mod group_description;
@@ -101,6 +99,7 @@ pub(crate) mod internal {
 
 #[doc(inline)]
 pub use crate::store::RecordName;
+pub use builder::OperatorBuilder;
 pub use doctor::{Check, Finding, Severity};
 pub use export::{Export, ExportedPartition};
 pub use operator::Operator;

@@ -12,7 +12,7 @@ use super::reset_steps::ResetReport;
 use super::session::{CheckpointChange, OperatorSession, ResetOrder, decide_takeover};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::{CheckpointRecord, NameCase, OwnerId, PartitionId, Pause, Position};
-use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts, no_checkpoint};
+use crate::store::{GroupStore, RequestCounts, no_checkpoint};
 
 /// An operator of one consumer group, for one run of an administrative program.
 ///
@@ -28,7 +28,7 @@ use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts, no_checkpoint};
 /// let container = Arc::new(MemoryContainer::new());
 /// let store = GroupStore::connect(container.clone(), group.clone(), OwnerId::new("worker-1")?).await?;
 ///
-/// let operator = Operator::connect(GroupStore::builder(container, group, OwnerId::new("any")?)).await?;
+/// let operator = Operator::connect(container, group).await?;
 /// let to = Position::new(41, "4100");
 /// let outcomes = operator.reset(vec![(0.into(), to)], &ResetOptions::default()).await?;
 /// assert!(matches!(outcomes[0].1, ResetOutcome::Done));
@@ -39,20 +39,10 @@ use crate::store::{GroupStore, GroupStoreBuilder, RequestCounts, no_checkpoint};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Operator {
-    store: GroupStore,
+    pub(super) store: GroupStore,
 }
 
 impl Operator {
-    /// Connects with the settings of a store. The operator ignores the owner id and generates a unique one that begins
-    /// with `operator-`.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`GroupStoreBuilder::connect`].
-    pub async fn connect(settings: GroupStoreBuilder) -> Result<Self> {
-        Ok(Self { store: settings.for_operator()?.connect().await? })
-    }
-
     /// Returns the id that this operator writes into the records that it works on.
     #[must_use]
     pub fn id(&self) -> &OwnerId {
@@ -134,7 +124,7 @@ impl Operator {
         let pauses = partitions.into_iter().map(|partition| (partition, CheckpointChange::Pause(Some(pause.clone()))));
         self.change_checkpoints(pauses.collect(), options, |partition, record| {
             let has_position = record.is_some_and(CheckpointRecord::has_position);
-            (!has_position).then(|| ResetOutcome::ResetError(ResetError::Failed(no_checkpoint(partition))))
+            (!has_position).then(|| ResetOutcome::NotDone(ResetError::Failed(no_checkpoint(partition))))
         })
         .await
     }
@@ -174,7 +164,7 @@ impl Operator {
             let found = checkpoints.iter().find(|checkpoint| checkpoint.partition == partition);
             let record = found.map(|checkpoint| &checkpoint.record);
             let refused = record.and_then(|record| change.refusal_over(record, options));
-            let decided = refused.map(ResetOutcome::ResetError).or_else(|| decide(&partition, record));
+            let decided = refused.map(ResetOutcome::NotDone).or_else(|| decide(&partition, record));
             let order = ResetOrder::unconditional(change);
             async move {
                 match decided {
@@ -197,7 +187,7 @@ impl Operator {
         let session = OperatorSession::new(&self.store, partition, options, Some(order), listing);
         match session.run_to_report().await {
             (ResetReport::Done, _) => ResetOutcome::Done,
-            (ResetReport::ResetError, reason) => ResetOutcome::ResetError(reason),
+            (ResetReport::ResetError, reason) => ResetOutcome::NotDone(reason),
             (ResetReport::Indeterminate { written }, ResetError::Failed(error)) => {
                 ResetOutcome::Indeterminate { written, error: Some(error) }
             }

@@ -118,7 +118,7 @@ impl Plan {
             Some(async move {
                 // Its owner keeps the partition.
                 if change.own_position && !options.allow_own_positions {
-                    return (partition, ResetOutcome::ResetError(ResetError::OwnPosition));
+                    return (partition, ResetOutcome::NotDone(ResetError::OwnPosition));
                 }
                 (partition, operator.reset_one(&survey, partition, &order, options).await)
             })

@@ -7,7 +7,7 @@ use super::records::GroupRecords;
 use crate::blob::{BlobContainer, limit_request};
 use crate::error::Result;
 use crate::model::{ConsumerGroup, ETag, PartitionId};
-use crate::store::{GroupStore, GroupStoreBuilder, RecordName, RequestCounts};
+use crate::store::{GroupStore, RecordName, RequestCounts};
 
 /// Which records to delete.
 #[derive(Clone, Debug, Default)]
@@ -38,23 +38,13 @@ pub struct DeletableRecord {
 /// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
 /// Other than an [`Operator`](super::Operator), it can connect to a group that has live owners under both blob-name
-/// casings, if the settings say which one to look at. So it can delete what is left in a case that is not used anymore.
+/// casings, if the settings say which one to look at. So it can delete what is left in a casing that is no longer used.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) store: GroupStore,
 }
 
 impl Reader {
-    /// Connects with the settings of a store. The owner id has no meaning.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`GroupStoreBuilder::connect`]. A live owner in the other blob-name casing is an error only with
-    /// [`BlobNameCase::Auto`](crate::store::BlobNameCase::Auto), if this case has one, too.
-    pub async fn connect(settings: GroupStoreBuilder) -> Result<Self> {
-        Ok(Self { store: settings.for_operator()?.read_only().connect().await? })
-    }
-
     /// Reads all records of the group.
     ///
     /// # Errors
@@ -69,12 +59,12 @@ impl Reader {
     /// [`Operator`](super::Operator) has released a partition. `None` if no instance of this crate has reported any.
     ///
     /// It is a hint when to [read](Self::read) again, at a twelfth of the price. It does not grow for checkpoints, nor
-    /// for instances of other SDKs, and a report may be lost: read from time to time without a change, too. Read the
+    /// for instances of other SDKs, and a report may be lost: also read from time to time without a change. Read the
     /// number before the records, so that a change in between is not missed.
     ///
     /// # Errors
     ///
-    /// The error of the storage. Go on as without a change.
+    /// The error of the storage. Continue as if nothing had changed.
     pub async fn last_change(&self) -> Result<Option<i64>> {
         Ok(self.store.read_beacon().await?.map(|beacon| beacon.change))
     }
@@ -173,7 +163,7 @@ mod tests {
         let container = Arc::new(MemoryContainer::new());
         let group = ConsumerGroup::new("ns", "hub", "g").unwrap();
         let builder = |id| GroupStore::builder(container.clone(), group.clone(), OwnerId::new(id).unwrap());
-        let reader = Reader::connect(builder("any")).await.unwrap();
+        let reader = Reader::connect(container.clone(), group.clone()).await.unwrap();
         assert_eq!(reader.last_change().await.unwrap(), None);
         let store = builder("a").connect().await.unwrap();
         let mut changes = Vec::new();

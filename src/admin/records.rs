@@ -144,7 +144,6 @@ impl FromIterator<(PartitionId, PartitionProperties)> for HubRanges {
 /// Groups as if they had just been read, for tests.
 #[cfg(test)]
 pub(super) mod samples {
-    use std::sync::Arc;
     use std::time::Duration;
 
     use time::macros::datetime;
@@ -201,8 +200,8 @@ pub(super) mod samples {
         pub(in crate::admin) fn empty() -> Self {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
-            let settings = GroupStore::builder(Arc::new(MemoryContainer::new()), group, owner("any"));
-            let store = runtime.block_on(settings.with_seed(5).for_operator().unwrap().connect()).unwrap();
+            let builder = GroupStore::builder(MemoryContainer::new(), group, owner("any")).with_seed(5);
+            let store = runtime.block_on(builder.for_operator().connect()).unwrap();
             Self {
                 store,
                 survey: OwnerRecords::default(),

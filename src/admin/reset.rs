@@ -154,7 +154,7 @@ pub enum ResetOutcome {
     /// The position was not written, and will not be. The partition belongs to its owner as before, or was released to
     /// it. If the storage failed, also at the release, the partition may have no owner until the operator's lease
     /// expires.
-    ResetError(ResetError),
+    NotDone(ResetError),
     /// The outcome of a write is unknown. Check the checkpoint, or reset again.
     Indeterminate {
         /// Whether the new position was written. If false, that is unknown: the checkpoint is at the old position or at

@@ -57,7 +57,7 @@ pub struct GroupStoreBuilder {
     lease_clock: Option<Arc<dyn LeaseClock>>,
     operator: bool,
     read_only: bool,
-    seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 }
 
 impl GroupStoreBuilder {
@@ -81,13 +81,12 @@ impl GroupStoreBuilder {
         self
     }
 
-    /// Describes the store of an operator, which is not an instance of the group: no other run has its owner id. It
-    /// does not verify the storage, because it writes only what the operator requests.
-    pub(crate) fn for_operator(mut self) -> Result<Self> {
-        self.owner = OwnerId::new(format!("operator-{:016x}", rng_from_seed(self.seed)?.next_u64()))?;
+    /// Describes the store of an operator, which is not an instance of the group. It does not verify the storage,
+    /// because it writes only what the operator requests.
+    pub(crate) fn for_operator(mut self) -> Self {
         self.operator = true;
         self.config.verify_storage = false;
-        Ok(self)
+        self
     }
 
     /// Describes a store that only looks at the group: it connects with an explicit blob-name casing although the other

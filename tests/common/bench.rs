@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::Operator;
+use eventhubs_checkpoint::admin::{Operator, OperatorBuilder};
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, ETag, Metadata, ResponseInfo};
@@ -179,30 +179,32 @@ impl Bench {
         settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder,
         prepare: impl FnOnce(&Wire),
     ) -> Result<Owner> {
-        self.connected(name, prepare, |builder| settings(builder).connect()).await
+        let owner = OwnerId::new(name)?;
+        let connect = |link| settings(GroupStore::builder(link, group(), owner).with_config(self.config())).connect();
+        self.connected(name, prepare, connect).await
     }
 
     /// Returns an operator. The name is part of no record: it seeds the faults.
     pub async fn operator(
         &self,
         name: &str,
-        settings: impl FnOnce(GroupStoreBuilder) -> GroupStoreBuilder,
+        settings: impl FnOnce(OperatorBuilder) -> OperatorBuilder,
     ) -> Owner<Operator> {
-        self.connected(name, |_| {}, |builder| Operator::connect(settings(builder))).await.unwrap()
+        let connect = |link| settings(Operator::builder(link, group()).with_config(self.config())).connect();
+        self.connected(name, |_| {}, connect).await.unwrap()
     }
 
     async fn connected<S, F: Future<Output = Result<S>>>(
         &self,
         name: &str,
         prepare: impl FnOnce(&Wire),
-        connect: impl FnOnce(GroupStoreBuilder) -> F,
+        connect: impl FnOnce(Arc<Intercepted<Wire>>) -> F,
     ) -> Result<Owner<S>> {
         let seed = name.bytes().map(u64::from).sum();
         let faulty = FaultyContainer::new(self.container.clone(), seed);
         let link = Arc::new(Intercepted { inner: Arc::new(faulty.clone()), interceptor: Wire::default() });
         prepare(&link.interceptor);
-        let builder = GroupStore::builder(link.clone(), group(), OwnerId::new(name).unwrap());
-        let store = connect(builder.with_config(self.config())).await?;
+        let store = connect(link.clone()).await?;
         link.interceptor.sent();
         let (container, scope) = (self.container.clone(), LeaseScope::default());
         Ok(Owner { store, faulty, link, container, cooperative: false, scope })

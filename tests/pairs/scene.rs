@@ -198,8 +198,8 @@ impl Scene {
 
     /// Connects an operator, whose requests do not fail.
     pub async fn operator(&self) -> Operator {
-        let settings = GroupStore::builder(self.world.container.clone(), group(), OwnerId::new("operator").unwrap());
-        Operator::connect(settings.with_seed(self.case.draw.seed)).await.unwrap()
+        let builder = Operator::builder(self.world.container.clone(), group());
+        builder.with_seed(self.case.draw.seed).connect().await.unwrap()
     }
 
     pub fn config(&self, member: usize, incarnation: usize) -> ProcessorConfig {

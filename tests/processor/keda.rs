@@ -421,10 +421,10 @@ async fn checkpointed(world: &World, group: (&str, &str, &str), case: NameCase) 
     let group = ConsumerGroup::new(group.0, group.1, group.2).unwrap();
     let owner = OwnerId::new("any").unwrap();
     let config = StoreConfig::default().with_blob_name_case(case.into());
-    let settings = GroupStore::builder(world.container.clone(), group, owner).with_config(config);
-    let store = settings.clone().with_seed(3).connect().await.unwrap();
+    let builder = GroupStore::builder(world.container.clone(), group.clone(), owner).with_config(config.clone());
+    let store = builder.with_seed(3).connect().await.unwrap();
     store.init_checkpoint(&0.into(), &Position::new(3, "30")).await.unwrap();
-    Operator::connect(settings.with_seed(5)).await.unwrap()
+    Operator::builder(world.container.clone(), group).with_config(config).with_seed(5).connect().await.unwrap()
 }
 
 /// What KEDA finds if it is configured with these names.

@@ -461,9 +461,9 @@ async fn a_reset_of_a_kept_position_is_refused() {
     let epoch = async || world.store("reader").await.list_ownerships().await.unwrap().records[0].record.epoch;
     let before = epoch().await;
     let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
-    assert!(matches!(outcomes["0"], ResetOutcome::ResetError(ResetError::OwnPosition)), "{outcomes:?}");
+    assert!(matches!(outcomes["0"], ResetOutcome::NotDone(ResetError::OwnPosition)), "{outcomes:?}");
     let outcomes = operator.reset(vec![(0.into(), at(4))], &ResetOptions::default()).await.unwrap();
-    assert!(matches!(outcomes[0].1, ResetOutcome::ResetError(ResetError::OwnPosition)), "{outcomes:?}");
+    assert!(matches!(outcomes[0].1, ResetOutcome::NotDone(ResetError::OwnPosition)), "{outcomes:?}");
     assert_eq!((world.checkpoint().await, epoch().await), (Some(9), before), "its owner is not displaced");
     let allowed = ResetOptions::default().with_allow_own_positions(true);
     let outcomes = executed(&plan, &operator, &allowed).await;

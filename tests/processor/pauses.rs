@@ -150,7 +150,7 @@ async fn a_pause_replaces_no_parking() {
     let a = start_parking(&mut world, "a", &handler).await;
     a.wait_for_status("parked", is_parked).await;
     let outcome = pause(&world, Some(600 * SECOND)).await;
-    assert!(matches!(outcome, ResetOutcome::ResetError(ResetError::Parked)), "{outcome:?}");
+    assert!(matches!(outcome, ResetOutcome::NotDone(ResetError::Parked)), "{outcome:?}");
     sleep(HOUR).await;
     assert_eq!(handler.calls(), 1);
     a.shut_down().await.unwrap();
@@ -183,7 +183,7 @@ async fn a_shutdown_while_it_parks_does_not_lose_the_mark() {
 async fn a_partition_without_a_checkpoint_cannot_be_paused() {
     let world = World::new(1);
     let outcome = pause(&world, None).await;
-    let ResetOutcome::ResetError(ResetError::Failed(error)) = outcome else { panic!("{outcome:?}") };
+    let ResetOutcome::NotDone(ResetError::Failed(error)) = outcome else { panic!("{outcome:?}") };
     assert!(error.kind() == ErrorKind::NotFound && error.to_string().contains("has no checkpoint"), "{error}");
     assert_eq!(world.checkpoint().await, None);
 }
@@ -207,7 +207,7 @@ async fn a_pause_respects_live_owners_if_asked_to() {
     let a = with_ten_checkpointed(&world, 1).await;
     let options = ResetOptions::default().with_allow_live(false);
     let outcomes = operator(&world).await.pause(vec![0.into()], None, None, &options).await.unwrap();
-    assert!(matches!(&outcomes[0].1, ResetOutcome::ResetError(ResetError::Live { owner }) if owner.as_str() == "a"));
+    assert!(matches!(&outcomes[0].1, ResetOutcome::NotDone(ResetError::Live { owner }) if owner.as_str() == "a"));
     assert_eq!(stored_pause(&world).await, None);
     a.shut_down().await.unwrap();
 }

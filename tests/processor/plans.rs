@@ -132,7 +132,7 @@ mod contents {
         assert_eq!(outcomes.len(), 2);
         for outcome in outcomes.values() {
             assert!(
-                matches!(outcome, ResetOutcome::ResetError(ResetError::Live { owner }) if owner.as_str() == "a"),
+                matches!(outcome, ResetOutcome::NotDone(ResetError::Live { owner }) if owner.as_str() == "a"),
                 "{outcome:?}"
             );
         }
@@ -239,7 +239,7 @@ mod stale_plans {
         assert_eq!(described.partitions[0].state, OwnershipState::Operator);
         write_checkpoint(&world, 0, 15).await;
         let busy = executed(&plan, &operator, &ResetOptions::default()).await;
-        assert!(matches!(busy["0"], ResetOutcome::ResetError(ResetError::Busy { .. })), "{busy:?}");
+        assert!(matches!(busy["0"], ResetOutcome::NotDone(ResetError::Busy { .. })), "{busy:?}");
         sleep(EXPIRY).await;
         assert_eq!(refused(&plan, &operator).await, Some(15));
         assert_eq!(checkpoint_of(&world, 0).await, Some(15));
@@ -271,8 +271,7 @@ mod stale_plans {
             write_checkpoint(&world, 0, 15).await;
             let options = ResetOptions::default().with_allow_foreign(true);
             let outcome = executed(&plan, &operator, &options).await.remove("0").unwrap();
-            let changed =
-                matches!(outcome, ResetOutcome::ResetError(ResetError::Changed { sequence_number: Some(15) }));
+            let changed = matches!(outcome, ResetOutcome::NotDone(ResetError::Changed { sequence_number: Some(15) }));
             assert_eq!(changed, keeps, "{outcome:?}");
             assert_eq!(checkpoint_of(&world, 0).await, Some(if keeps { 15 } else { 4 }));
         }
@@ -289,7 +288,7 @@ mod stops {
         let is_done = |(partition, outcome): (&String, &ResetOutcome)| {
             let is_done = match outcome {
                 ResetOutcome::Done => true,
-                ResetOutcome::ResetError(ResetError::Stopped) => false,
+                ResetOutcome::NotDone(ResetError::Stopped) => false,
                 other => panic!("{case}: {partition}: {other:?}"),
             };
             assert_eq!(checkpoints[partition], Some(if is_done { 4 } else { 9 }), "{case}: {partition}");
@@ -358,7 +357,7 @@ mod stops {
         let plan = planned(&world, &operator, &after(4)).await;
         world.faulty.inject_on(Target::from(BlobOperation::Get).named("/checkpoint/0"), Fault::Latency(3 * SECOND));
         let outcomes = stopped(&plan, &operator, &ResetOptions::default(), sleep(SECOND)).await;
-        assert!(matches!(outcomes["0"], ResetOutcome::ResetError(ResetError::Stopped)), "{outcomes:?}");
+        assert!(matches!(outcomes["0"], ResetOutcome::NotDone(ResetError::Stopped)), "{outcomes:?}");
         assert!(matches!(outcomes["1"], ResetOutcome::Done), "{outcomes:?}");
         world.log.wait_for("again", |log| log.times("1:9") == 2).await;
         a.wait_until_it_holds(2).await;
@@ -458,10 +457,7 @@ mod faults {
             world.faulty.set_plan(FaultPlan::default().with_on(1.0, writes, fault.clone()));
             let outcomes = executed(&plan, &operator, &ResetOptions::default()).await;
             world.faulty.set_plan(FaultPlan::default());
-            assert!(
-                matches!(outcomes["0"], ResetOutcome::ResetError(ResetError::Failed(_))),
-                "{fault:?}: {outcomes:?}"
-            );
+            assert!(matches!(outcomes["0"], ResetOutcome::NotDone(ResetError::Failed(_))), "{fault:?}: {outcomes:?}");
             assert_eq!(checkpoint_of(&world, 0).await, Some(9), "{fault:?}");
             check_returned(&world).await;
             let reserved = world.store("observer").await.read_ownership(&0.into()).await.unwrap().unwrap();
@@ -513,7 +509,7 @@ mod faults {
                         assert_eq!(after, Some(to), "{round}: {partition}: {outcome:?}");
                         "done"
                     }
-                    ResetOutcome::ResetError(_) => {
+                    ResetOutcome::NotDone(_) => {
                         assert_eq!(after, before, "{round}: {partition}: {outcome:?}");
                         "not done"
                     }
@@ -591,7 +587,7 @@ mod faults {
                         assert!(again >= 1, "{round}: {partition} was not processed again");
                         "done"
                     }
-                    ResetOutcome::ResetError(_) => {
+                    ResetOutcome::NotDone(_) => {
                         assert_eq!(again, 0, "{round}: {partition}: {outcome:?}");
                         "not done"
                     }

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use azure_identity::{DeveloperToolsCredential, ManagedIdentityCredential, WorkloadIdentityCredential};
 use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupState};
-use eventhubs_checkpoint::admin::{HubRanges, Operator, Reader};
+use eventhubs_checkpoint::admin::{HubRanges, Operator, OperatorBuilder, Reader};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
-use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, GroupStoreBuilder, NameCase, StoreConfig};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 use tokio::time::timeout;
 
@@ -102,7 +102,7 @@ impl GroupConnection {
 
     /// Connects an operator of the group.
     pub async fn connect_operator(&self) -> Result<Operator> {
-        let operator = Operator::connect(self.store_builder()?).await?;
+        let operator = self.operator_builder()?.connect().await?;
         if let Some(other) = operator.other_case_with_records() {
             self.note_other_case(other);
         }
@@ -112,7 +112,7 @@ impl GroupConnection {
     /// Connects a reader of the group, which may have live owners in both casings of its blob names if the command line
     /// says which one to read.
     pub async fn connect_reader(&self) -> Result<Reader> {
-        Ok(Reader::connect(self.store_builder()?).await?)
+        Ok(self.operator_builder()?.connect_reader().await?)
     }
 
     /// Connects an operator of another group, in another container of the account, or under names in the other
@@ -123,15 +123,15 @@ impl GroupConnection {
         container: &str,
         case: NameCase,
     ) -> Result<Operator> {
-        let builder = self.storage.store_builder(group, container)?;
-        Ok(Operator::connect(builder.with_config(self.store_config_for(case))).await?)
+        let builder = self.storage.operator_builder(group, container)?;
+        Ok(builder.with_config(self.store_config_for(case)).connect().await?)
     }
 
     /// Connects a reader of the same group under names in this blob-name casing.
     #[cfg(feature = "tui")]
     pub async fn connect_reader_of(&self, case: NameCase) -> Result<Reader> {
-        let builder = self.storage.store_builder(&self.group, &self.container_name)?;
-        Ok(Reader::connect(builder.with_config(self.store_config_for(case))).await?)
+        let builder = self.storage.operator_builder(&self.group, &self.container_name)?;
+        Ok(builder.with_config(self.store_config_for(case)).connect_reader().await?)
     }
 
     fn store_config_for(&self, case: NameCase) -> StoreConfig {
@@ -184,9 +184,16 @@ impl GroupConnection {
         self.storage.open_container(name)
     }
 
-    /// Returns the settings of a store of the group.
-    pub fn store_builder(&self) -> Result<GroupStoreBuilder> {
-        Ok(self.storage.store_builder(&self.group, &self.container_name)?.with_config(self.storage.store_config()))
+    fn operator_builder(&self) -> Result<OperatorBuilder> {
+        let builder = self.storage.operator_builder(&self.group, &self.container_name)?;
+        Ok(builder.with_config(self.storage.store_config()))
+    }
+
+    /// Connects as an instance of the group does, which verifies the storage. It claims nothing.
+    pub async fn connect_store(&self) -> Result<GroupStore> {
+        let container = self.open_container(&self.container_name)?;
+        let builder = GroupStore::builder(container, self.group.clone(), OwnerId::new("ehcp")?);
+        Ok(builder.with_config(self.storage.store_config()).connect().await?)
     }
 
     /// Connects to the event hub, unless the command line forbids it.
@@ -273,9 +280,8 @@ impl StorageConnection {
         Ok(AzureContainer::builder(access).build()?)
     }
 
-    fn store_builder(&self, group: &ConsumerGroup, container: &str) -> Result<GroupStoreBuilder> {
-        // An operator replaces the id, and nothing else writes with this one.
-        Ok(GroupStore::builder(self.open_container(container)?, group.clone(), OwnerId::new("ehcp")?))
+    fn operator_builder(&self, group: &ConsumerGroup, container: &str) -> Result<OperatorBuilder> {
+        Ok(Operator::builder(self.open_container(container)?, group.clone()))
     }
 
     /// Returns the settings of the command line and of the profile.
@@ -288,10 +294,11 @@ impl StorageConnection {
         config.with_blob_name_case(self.global.settings.blob_name_case.unwrap_or_default().into())
     }
 
-    /// Returns the settings of a store of a group whose names are written exactly as these.
-    pub fn exact_store_builder(&self, group: &ConsumerGroup) -> Result<GroupStoreBuilder> {
-        let builder = self.store_builder(group, &self.container_name)?;
-        Ok(builder.with_config(self.store_config().with_blob_name_case(BlobNameCase::Verbatim)))
+    /// Connects a reader of a group whose names are written exactly as these.
+    pub async fn connect_exact_reader(&self, group: &ConsumerGroup) -> Result<Reader> {
+        let builder = self.operator_builder(group, &self.container_name)?;
+        let config = self.store_config().with_blob_name_case(BlobNameCase::Verbatim);
+        Ok(builder.with_config(config).connect_reader().await?)
     }
 
     fn new_credential(&self) -> Result<Arc<dyn TokenCredential>> {

@@ -300,8 +300,8 @@ impl Fleet {
 
     /// An operator tries to reset these partitions. Returns those that it reports as reset.
     pub async fn resets_once(&self, targets: &Positions) -> Vec<String> {
-        let builder = GroupStore::builder(self.container.clone(), group(), OwnerId::new("operator").unwrap());
-        let operator = Operator::connect(builder.with_config(self.store_config())).await.unwrap();
+        let builder = Operator::builder(self.container.clone(), group()).with_config(self.store_config());
+        let operator = builder.connect().await.unwrap();
         let options = ResetOptions::default().with_allow_foreign(true).with_settle(SETTLE);
         let resets = targets.iter().map(|(id, to)| (PartitionId::new(id).unwrap(), to.clone())).collect();
         let outcomes = operator.reset(resets, &options).await.unwrap();

@@ -1,15 +1,12 @@
 //! Resets by an operator while the official processor runs.
-
-use std::sync::Arc;
 use std::time::Duration;
 
 use azure_messaging_eventhubs::CheckpointStore;
 use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::BlobContainer;
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
-use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, FaultPlan, Target};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::{ConsumerGroup, PartitionId, Position};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
@@ -20,8 +17,7 @@ use super::records::{
 
 async fn reset(container: impl BlobContainer + 'static, namespace: &str, resets: Vec<(PartitionId, Position)>) {
     let group = ConsumerGroup::new(namespace, HUB, GROUP).unwrap();
-    let settings = GroupStore::builder(Arc::new(container), group, OwnerId::new("any").unwrap());
-    let operator = Operator::connect(settings).await.unwrap();
+    let operator = Operator::connect(container, group).await.unwrap();
     let outcomes = operator.reset(resets, &ResetOptions::default()).await.unwrap();
     assert!(outcomes.iter().all(|(_, outcome)| matches!(outcome, ResetOutcome::Done)), "{outcomes:?}");
 }

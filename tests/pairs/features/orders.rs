@@ -85,7 +85,7 @@ async fn stored_pause(scene: &Scene) {
                     paused.push(partition);
                 }
                 // It may have no checkpoint yet.
-                ResetOutcome::ResetError(ResetError::Failed(error))
+                ResetOutcome::NotDone(ResetError::Failed(error))
                     if error.kind() == ErrorKind::NotFound && partition == QUIET.into() => {}
                 _ => left.push(partition),
             }

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::Duration;
 
+use eventhubs_checkpoint::Position;
 use eventhubs_checkpoint::admin::{Operator, Plan, Reset, ResetError, ResetOptions, ResetOutcome, ResetTarget};
 use eventhubs_checkpoint::source::StartPosition;
 use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Adoption, CheckpointOutcome, Claim, ClaimOutcome};
 use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
-use eventhubs_checkpoint::{OwnerId, Position};
 use futures::StreamExt;
 use tokio::time::sleep;
 
@@ -24,9 +23,8 @@ pub async fn operator(world: &World) -> Operator {
 }
 
 pub async fn operator_with_seed(world: &World, seed: u64) -> Operator {
-    let settings = GroupStore::builder(Arc::new(world.faulty.clone()), group(), OwnerId::new("any").unwrap());
     let config = StoreConfig::default().with_lease_duration(world.expiry);
-    Operator::connect(settings.with_config(config).with_seed(seed)).await.unwrap()
+    Operator::builder(world.faulty.clone(), group()).with_config(config).with_seed(seed).connect().await.unwrap()
 }
 
 /// The offset of an event in memory is ten times its number.
@@ -75,7 +73,7 @@ pub async fn done(plan: &Plan, operator: &Operator) {
 /// checkpoint that was reported.
 pub async fn refused(plan: &Plan, operator: &Operator) -> Option<i64> {
     let outcomes = executed(plan, operator, &ResetOptions::default()).await;
-    let [(_, ResetOutcome::ResetError(ResetError::Changed { sequence_number }))] =
+    let [(_, ResetOutcome::NotDone(ResetError::Changed { sequence_number }))] =
         &outcomes.iter().collect::<Vec<_>>()[..]
     else {
         panic!("{outcomes:?}")

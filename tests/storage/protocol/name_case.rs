@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use eventhubs_checkpoint::admin::{Operator, Reader};
+use eventhubs_checkpoint::admin::{Operator, OperatorBuilder};
 use eventhubs_checkpoint::blob::Metadata;
-use eventhubs_checkpoint::store::{
-    BlobNameCase, GroupStore, GroupStoreBuilder, NameCase, StorageOperation, StoreConfig,
-};
+use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, NameCase, StorageOperation, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, Error, ErrorKind, OwnerId, Result};
 
 use super::group::Group;
@@ -41,8 +39,8 @@ async fn connected(bench: &Bench, wanted: BlobNameCase, ages: &[(String, i64)]) 
     bench.try_owner("a", |builder| builder.with_config(config), prepare).await
 }
 
-fn settings(bench: &Bench, wanted: BlobNameCase) -> GroupStoreBuilder {
-    GroupStore::builder(Arc::clone(&bench.container), group(), OwnerId::new("any").unwrap())
+fn operator(bench: &Bench, wanted: BlobNameCase) -> OperatorBuilder {
+    Operator::builder(Arc::clone(&bench.container), group())
         .with_config(StoreConfig::default().with_blob_name_case(wanted))
 }
 
@@ -91,8 +89,8 @@ pub async fn live_owners_in_the_other_case_are_refused(bench: Bench) {
             }
             assert_refused(&connected(&bench, there, &live).await.err().unwrap(), &["x (partition 0)"]);
             assert_eq!(connected(&bench, there, &expired).await.unwrap().store.name_case(), case_of(other(prefix)));
-            assert_refused(&Operator::connect(settings(&bench, there)).await.unwrap_err(), &["x (partition 0)"]);
-            assert!(Operator::connect(settings(&bench, BlobNameCase::Auto)).await.is_ok());
+            assert_refused(&operator(&bench, there).connect().await.unwrap_err(), &["x (partition 0)"]);
+            assert!(operator(&bench, BlobNameCase::Auto).connect().await.is_ok());
             bench.delete(&record).await;
             bench.delete(&sign).await;
         }
@@ -111,12 +109,12 @@ pub async fn a_reader_looks_at_any_case(bench: Bench) {
     bench.put(&format!("{LOWER}ownership/0"), &owned_by("x")).await;
     bench.put(&format!("{VERBATIM}ownership/0"), &metadata(&[("ownerid", "go")])).await;
     for (wanted, owner) in [(BlobNameCase::Lower, "x"), (BlobNameCase::Verbatim, "go")] {
-        let reader = Reader::connect(settings(&bench, wanted)).await.unwrap();
+        let reader = operator(&bench, wanted).connect_reader().await.unwrap();
         let described = reader.read().await.unwrap().describe(None);
         assert!(described.group.other_name_case);
         assert_eq!(described.members[0].id.as_str(), owner);
     }
-    let error = Reader::connect(settings(&bench, BlobNameCase::Auto)).await.unwrap_err();
+    let error = operator(&bench, BlobNameCase::Auto).connect_reader().await.unwrap_err();
     assert!(error.to_string().contains("blob-name-case"), "{error}");
 }
 

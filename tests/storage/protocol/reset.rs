@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{Operator, ResetError, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::{Operator, OperatorBuilder, ResetError, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::Metadata;
+use eventhubs_checkpoint::store::StoreConfig;
 use eventhubs_checkpoint::store::protocol::Adoption;
-use eventhubs_checkpoint::store::{GroupStoreBuilder, StoreConfig};
 use eventhubs_checkpoint::testing::Overwrite;
 use eventhubs_checkpoint::testing::faulty::{BlobOperation, Fault, Target};
 use eventhubs_checkpoint::{LeaseScope, OwnerId, PartitionId};
@@ -20,7 +20,7 @@ pub const OLD: i64 = 10;
 pub const NEW: i64 = 3;
 
 /// Failed attempts are retried soon, but an emulator on a busy machine has enough time.
-pub fn quick_retries(builder: GroupStoreBuilder) -> GroupStoreBuilder {
+pub fn quick_retries(builder: OperatorBuilder) -> OperatorBuilder {
     builder.with_config(StoreConfig::default().with_request_timeout(Duration::from_secs(2)))
 }
 
@@ -45,10 +45,10 @@ impl Describe for ResetOutcome {
         let named = |owner: &Option<OwnerId>| owner.as_ref().map_or("no owner", OwnerId::as_str).to_owned();
         match self {
             Self::Done => "done".to_owned(),
-            Self::ResetError(ResetError::Lost { by }) => format!("lost to {}", named(by)),
-            Self::ResetError(ResetError::Busy { operator }) => format!("busy: {operator}"),
-            Self::ResetError(ResetError::Foreign { owner }) => format!("foreign: {owner}"),
-            Self::ResetError(ResetError::Failed(error)) => format!("failed: {:?}", error.kind()),
+            Self::NotDone(ResetError::Lost { by }) => format!("lost to {}", named(by)),
+            Self::NotDone(ResetError::Busy { operator }) => format!("busy: {operator}"),
+            Self::NotDone(ResetError::Foreign { owner }) => format!("foreign: {owner}"),
+            Self::NotDone(ResetError::Failed(error)) => format!("failed: {:?}", error.kind()),
             Self::Indeterminate { written: true, .. } => "indeterminate, written".to_owned(),
             Self::Indeterminate { written: false, .. } => "indeterminate".to_owned(),
             other => panic!("{other:?}"),

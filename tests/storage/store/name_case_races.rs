@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use eventhubs_checkpoint::admin::Reader;
+use eventhubs_checkpoint::admin::Operator;
 use eventhubs_checkpoint::balancer::{Balancer, BalancerConfig, LoadBalancingStrategy};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::blob::{Blob, BlobContainer, Condition, ListResult, Metadata, WriteResult};
@@ -194,8 +194,8 @@ async fn begin(container: MemoryContainer, seed: u64) -> Vec<End> {
 /// Watches the records until the end, and fails if a partition is owned twice for too long.
 async fn watch_records(container: MemoryContainer) {
     let reader = async |case| {
-        let builder = GroupStore::builder(container.clone(), group(), OwnerId::new("reader").unwrap());
-        Reader::connect(builder.with_config(StoreConfig::default().with_blob_name_case(case))).await.unwrap()
+        let config = StoreConfig::default().with_blob_name_case(case);
+        Operator::builder(container.clone(), group()).with_config(config).connect_reader().await.unwrap()
     };
     let readers = [reader(BlobNameCase::Lower).await, reader(BlobNameCase::Verbatim).await];
     let mut twice = BTreeMap::new();

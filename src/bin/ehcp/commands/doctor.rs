@@ -137,8 +137,7 @@ async fn check_storage(connection: &GroupConnection, rows: &mut Vec<CheckRow>) -
 /// Writes, lists and deletes a blob that no member reads.
 async fn check_storage_writes(connection: &GroupConnection) -> Vec<CheckRow> {
     const ROLE: &str = "grant Storage Blob Data Contributor on the container to the members";
-    let verified = async { Ok::<_, Failure>(connection.store_builder()?.connect().await?) };
-    match verified.await {
+    match connection.connect_store().await {
         Ok(store) if store.storage_warnings().is_empty() => {
             vec![CheckRow::ok(STORAGE_WRITE, "conditional writes, metadata in listings, deletion")]
         }

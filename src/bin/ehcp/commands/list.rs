@@ -2,7 +2,7 @@
 
 use eventhubs_checkpoint::ConsumerGroup;
 use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupSummary};
-use eventhubs_checkpoint::admin::{Reader, list_groups};
+use eventhubs_checkpoint::admin::list_groups;
 use eventhubs_checkpoint::store::NameCase;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
@@ -78,8 +78,7 @@ pub async fn run(global: &Global, list: &ListArgs) -> Result<Exit> {
 
 /// Reads a group under its exact names, and notes in which casing these names are.
 async fn describe_exactly(storage: &StorageConnection, group: ConsumerGroup) -> Result<GroupDescription> {
-    let reader = Reader::connect(storage.exact_store_builder(&group)?).await?;
-    let mut described = reader.read().await?.describe(None);
+    let mut described = storage.connect_exact_reader(&group).await?.read().await?.describe(None);
     let GroupSummary { namespace, event_hub, consumer_group, blob_name_case, .. } = &mut described.group;
     if [namespace, event_hub, consumer_group].into_iter().all(|name| *name == name.to_lowercase()) {
         *blob_name_case = NameCase::Lower;

@@ -137,7 +137,7 @@ fn show_outcomes(
     for (partition, outcome) in outcomes {
         let (result, ended) = match outcome {
             ResetOutcome::Done => (done.to_owned(), Exit::Done),
-            ResetOutcome::ResetError(reason) => (format!("untouched: {reason}"), exit_of(&reason)),
+            ResetOutcome::NotDone(reason) => (format!("untouched: {reason}"), exit_of(&reason)),
             ResetOutcome::Indeterminate { written: true, error } => {
                 let why = error.map_or_else(String::new, |error| format!(": {}", with_causes(&error)));
                 (format!("{done}, but not released{why}"), Exit::Failed)

@@ -196,8 +196,8 @@ impl PartitionResult {
     fn from_outcome(outcome: &ResetOutcome) -> Self {
         match outcome {
             ResetOutcome::Done => Self::done(),
-            ResetOutcome::ResetError(ResetError::Failed(error)) => Self::failed(&with_causes(error)),
-            ResetOutcome::ResetError(reason) => Self { exit: exit_of(reason), ..Self::failed(&reason.to_string()) },
+            ResetOutcome::NotDone(ResetError::Failed(error)) => Self::failed(&with_causes(error)),
+            ResetOutcome::NotDone(reason) => Self { exit: exit_of(reason), ..Self::failed(&reason.to_string()) },
             ResetOutcome::Indeterminate { written: true, .. } => Self {
                 text: "set, but not released: it is claimed after the lease duration".to_owned(),
                 ..Self::unknown()

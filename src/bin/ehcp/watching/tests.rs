@@ -6,8 +6,8 @@ use eventhubs_checkpoint::admin::describe::{GroupDescription, PartitionDescripti
 use eventhubs_checkpoint::admin::{HubRanges, Operator};
 use eventhubs_checkpoint::blob::memory::MemoryContainer;
 use eventhubs_checkpoint::source::PartitionProperties;
+use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::store::protocol::{AdoptOutcome, Claim, ClaimOutcome};
-use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
 
 pub fn owner(id: &str) -> OwnerId {
@@ -27,17 +27,16 @@ pub struct Group {
 impl Group {
     pub async fn new() -> Self {
         let container = Arc::new(MemoryContainer::new());
-        let operator = Operator::connect(Self::builder(&container, "any")).await.unwrap();
+        let operator = Operator::connect(container.clone(), Self::named()).await.unwrap();
         Self { container, operator }
     }
 
-    pub fn builder(container: &Arc<MemoryContainer>, id: &str) -> GroupStoreBuilder {
-        let group = ConsumerGroup::new("ns.servicebus.windows.net", "orders", "$Default").unwrap();
-        GroupStore::builder(container.clone(), group, owner(id))
+    pub fn named() -> ConsumerGroup {
+        ConsumerGroup::new("ns.servicebus.windows.net", "orders", "$Default").unwrap()
     }
 
     pub async fn store(&self, id: &str) -> GroupStore {
-        Self::builder(&self.container, id).connect().await.unwrap()
+        GroupStore::connect(self.container.clone(), Self::named(), owner(id)).await.unwrap()
     }
 
     /// An owner claims partition 0 and checkpoints this event.

@@ -59,11 +59,11 @@ impl LookTimer {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
+    use eventhubs_checkpoint::ConsumerGroup;
     use eventhubs_checkpoint::blob::memory::MemoryContainer;
     use eventhubs_checkpoint::blob::{BlobContainer, Condition, Metadata};
-    use eventhubs_checkpoint::store::{GroupStore, StorageOperation};
+    use eventhubs_checkpoint::store::StorageOperation;
     use eventhubs_checkpoint::testing::faulty::{Fault, FaultPlan, FaultyContainer, Target};
-    use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
     use tokio::time::sleep;
 
     use super::*;
@@ -90,8 +90,7 @@ mod tests {
         async fn new() -> Self {
             let container = Arc::new(FaultyContainer::new(Arc::new(MemoryContainer::new()), 1));
             let group = ConsumerGroup::new("ns.servicebus.windows.net", "orders", "$Default").unwrap();
-            let builder = GroupStore::builder(container.clone(), group, OwnerId::new("any").unwrap());
-            let reader = Reader::connect(builder).await.unwrap();
+            let reader = Reader::connect(container.clone(), group).await.unwrap();
             let wanted = Arc::new(Notify::new());
             let timer = LookTimer::new(Options::parse_from(["ehcp"]).looks, wanted.clone());
             let mut watch = Self { container, reader, timer, wanted, looked: Instant::now() };

@@ -7,8 +7,8 @@ use std::time::Duration;
 use eventhubs_checkpoint::admin::{Operator, ResetError, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
 use eventhubs_checkpoint::internal::lock::lock;
-use eventhubs_checkpoint::store::{GroupStore, StoreConfig};
-use eventhubs_checkpoint::{ConsumerGroup, OwnerId, PartitionId, Position};
+use eventhubs_checkpoint::store::StoreConfig;
+use eventhubs_checkpoint::{ConsumerGroup, PartitionId, Position};
 use tokio::time::timeout;
 
 use crate::chaos::Failure;
@@ -70,9 +70,9 @@ impl From<&ResetOutcome> for Outcome {
     fn from(outcome: &ResetOutcome) -> Self {
         match outcome {
             ResetOutcome::Done => Self::Done,
-            ResetOutcome::ResetError(ResetError::Lost { .. }) => Self::Lost,
-            ResetOutcome::ResetError(ResetError::Busy { .. }) => Self::Busy,
-            ResetOutcome::ResetError(ResetError::Failed(_)) => Self::Failed,
+            ResetOutcome::NotDone(ResetError::Lost { .. }) => Self::Lost,
+            ResetOutcome::NotDone(ResetError::Busy { .. }) => Self::Busy,
+            ResetOutcome::NotDone(ResetError::Failed(_)) => Self::Failed,
             ResetOutcome::Indeterminate { written: true, .. } => Self::IndeterminateButWritten,
             ResetOutcome::Indeterminate { .. } => Self::Unsure,
             _ => Self::Refused,
@@ -150,9 +150,8 @@ impl Operators {
         let Orders { container, hub, lease_duration, .. } = &self.orders;
         let container = AzureContainer::builder(Access::connection_string(proxy.connection_string(), container));
         let group = ConsumerGroup::from_connection_string(&hub.connection_string, GROUP)?;
-        let settings = GroupStore::builder(Arc::new(container.build()?), group, OwnerId::new("operator")?);
         let config = StoreConfig::default().with_lease_duration(*lease_duration);
-        let operator = Operator::connect(settings.with_config(config)).await?;
+        let operator = Operator::builder(container.build()?, group).with_config(config).connect().await?;
         let resets = goals.iter().map(|goal| (u32::from(goal.partition).into(), goal.to.clone())).collect();
         Ok(operator.reset(resets, &ResetOptions::default()).await?)
     }
@@ -174,6 +173,8 @@ impl Operators {
 
 #[cfg(test)]
 mod tests {
+    use eventhubs_checkpoint::OwnerId;
+
     use super::*;
 
     #[test]
@@ -183,9 +184,9 @@ mod tests {
         let foreign = ResetError::Foreign { owner: OwnerId::new("python").unwrap() };
         for (report, outcome) in [
             (ResetOutcome::Done, Outcome::Done),
-            (ResetOutcome::ResetError(lost), Outcome::Lost),
-            (ResetOutcome::ResetError(busy), Outcome::Busy),
-            (ResetOutcome::ResetError(foreign), Outcome::Refused),
+            (ResetOutcome::NotDone(lost), Outcome::Lost),
+            (ResetOutcome::NotDone(busy), Outcome::Busy),
+            (ResetOutcome::NotDone(foreign), Outcome::Refused),
             (ResetOutcome::Indeterminate { written: true, error: None }, Outcome::IndeterminateButWritten),
             (ResetOutcome::Indeterminate { written: false, error: None }, Outcome::Unsure),
         ] {

@@ -20,8 +20,7 @@ pub async fn template() -> GroupDescription {
     let store = GroupStore::connect(container.clone(), group.clone(), OwnerId::new("any").unwrap()).await.unwrap();
     let claimed = store.claim(&Claim::unowned(PartitionId::from(0))).await;
     assert!(matches!(claimed, ClaimOutcome::Won(_)), "{claimed:?}");
-    let settings = GroupStore::builder(container, group, OwnerId::new("operator").unwrap());
-    let operator = Operator::connect(settings).await.unwrap();
+    let operator = Operator::connect(container, group).await.unwrap();
     let latest = Reset::to(ResetTarget::Start(StartPosition::Latest));
     operator.plan(&hub.source(), &latest).await.unwrap().init(&operator).await;
     let ranges = HubRanges::read(&hub.source()).await.unwrap();

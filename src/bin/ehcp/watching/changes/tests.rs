@@ -196,8 +196,7 @@ async fn a_reset_of_real_records_is_seen() {
     assert_eq!(kinds_of(history.add_look(group.look(19).await, true)), [ChangeKind::Left, ChangeKind::Expired]);
     group.owned("b", 12).await;
     assert_eq!(kinds_of(history.add_look(group.look(19).await, true)), [ChangeKind::Joined, ChangeKind::TakenOver]);
-    let builder = Group::builder(&group.container, "any");
-    let operator = Operator::connect(builder).await.unwrap();
+    let operator = Operator::connect(group.container.clone(), Group::named()).await.unwrap();
     operator.reset(vec![(zero(), Position::new(15, "15"))], &ResetOptions::default()).await.unwrap();
     let changes = history.add_look(group.look(19).await, true);
     let reset = changes.iter().find(|change| change.kind == ChangeKind::Reset).unwrap_or_else(|| panic!("{changes:?}"));

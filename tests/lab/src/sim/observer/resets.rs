@@ -112,11 +112,11 @@ impl State {
         let (written, moved) = (progress.written, progress.moved);
         let holds = match outcome {
             ResetOutcome::Done => written,
-            ResetOutcome::ResetError(_) => !moved,
+            ResetOutcome::NotDone(_) => !moved,
             ResetOutcome::Indeterminate { written: reported, .. } => written || !reported,
             _ => false,
         };
-        progress.given_up = matches!(outcome, ResetOutcome::ResetError(_));
+        progress.given_up = matches!(outcome, ResetOutcome::NotDone(_));
         let is_released = self.partitions[partition].holder() != Some(incarnation);
         let is_done = matches!(outcome, ResetOutcome::Done);
         self.count(name_of(outcome));
@@ -170,7 +170,7 @@ impl State {
 fn name_of(outcome: &ResetOutcome) -> &'static str {
     match outcome {
         ResetOutcome::Done => "resets done",
-        ResetOutcome::ResetError(_) => "resets not done",
+        ResetOutcome::NotDone(_) => "resets not done",
         ResetOutcome::Indeterminate { written: true, .. } => "resets indeterminate, written",
         _ => "resets indeterminate",
     }

@@ -271,7 +271,7 @@ fn an_operator_writes_the_wanted_position_as_owner() {
 
 #[test]
 fn an_operator_must_report_the_truth() {
-    let lost = || ResetOutcome::ResetError(ResetError::Lost { by: None });
+    let lost = || ResetOutcome::NotDone(ResetError::Lost { by: None });
     let unsure = |written| ResetOutcome::Indeterminate { written, error: None };
     // The checkpoints that it writes, whether it releases, and whether these reports are true: done, not done,
     // indeterminate, indeterminate but written.
@@ -309,7 +309,7 @@ fn an_operator_writes_nothing_after_giving_up() {
     let (one, operator) = (scene.register("one", Some(0)), scene.register("operator", None));
     scene.begins(one);
     scene.resets(operator, 3);
-    scene.observer.lock().reported(operator, 0, &ResetOutcome::ResetError(ResetError::Lost { by: None }));
+    scene.observer.lock().reported(operator, 0, &ResetOutcome::NotDone(ResetError::Lost { by: None }));
     assert_eq!(scene.broken(), nothing());
     scene.stores(operator, 3);
     assert_eq!(scene.broken(), [Invariant::Operator]);

@@ -1,10 +1,8 @@
 //! Operators that reset checkpoints.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
-use eventhubs_checkpoint::store::{GroupStore, GroupStoreBuilder};
+use eventhubs_checkpoint::admin::{Operator, OperatorBuilder, ResetOptions, ResetOutcome};
 use eventhubs_checkpoint::testing::faulty::FaultyContainer;
 use eventhubs_checkpoint::{OwnerId, PartitionId, Position, Result};
 use time::OffsetDateTime;
@@ -13,7 +11,7 @@ use tokio::time::timeout;
 use super::incarnations::seed_of;
 use super::{Action, World};
 use crate::sim::bounds::{Bounds, CLOCK_ERROR};
-use crate::sim::crate_processor::{lease_clock, shared_terms};
+use crate::sim::crate_processor::shared_terms;
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
 
@@ -40,9 +38,9 @@ impl World<'_> {
         faulty.set_plan(
             reset.storage_fault.map_or_else(|| self.usual_faults(), |storage_fault| storage_fault.faults(latency)),
         );
-        let settings = GroupStore::builder(Arc::new(faulty), self.group.clone(), owner);
-        let settings =
-            settings.with_config(shared_terms(&self.plan.settings)).with_lease_clock(lease_clock()).with_seed(seed);
+        let builder = Operator::builder(faulty, self.group.clone())
+            .with_config(shared_terms(&self.plan.settings))
+            .with_seed(seed);
         let options = ResetOptions::default()
             .with_allow_foreign(reset.with_foreign)
             .with_allow_own_positions(true)
@@ -52,7 +50,7 @@ impl World<'_> {
             self.pausing += 1;
             self.after(lasts + CLOCK_ERROR, Action::PauseEnded);
         }
-        let operating = operate(self.observer.clone(), incarnation, settings, wanted, until, options);
+        let operating = operate(self.observer.clone(), incarnation, builder, wanted, until, options);
         self.operators.push(tokio::spawn(killed_after(
             reset.killed_after,
             self.observer.clone(),
@@ -95,12 +93,12 @@ async fn killed_after(
 async fn operate(
     observer: Observer,
     incarnation: usize,
-    settings: GroupStoreBuilder,
+    builder: OperatorBuilder,
     wanted: Wanted,
     paused_until: Option<OffsetDateTime>,
     options: ResetOptions,
 ) {
-    let Ok(outcomes) = outcomes(settings, &wanted, paused_until, &options).await else { return };
+    let Ok(outcomes) = outcomes(builder, &wanted, paused_until, &options).await else { return };
     let mut observer = observer.lock();
     for ((partition, _), (_, outcome)) in wanted.iter().zip(&outcomes) {
         observer.reported(incarnation, *partition, outcome);
@@ -108,7 +106,7 @@ async fn operate(
 }
 
 async fn outcomes(
-    settings: GroupStoreBuilder,
+    builder: OperatorBuilder,
     wanted: &Wanted,
     paused_until: Option<OffsetDateTime>,
     options: &ResetOptions,
@@ -119,7 +117,7 @@ async fn outcomes(
     };
     let named = |partition: usize| PartitionId::from(u32::try_from(partition).unwrap_or(u32::MAX));
     let resets = wanted.iter().map(|(partition, to)| (named(*partition), position(*to))).collect();
-    let operator = Operator::connect(settings).await?;
+    let operator = builder.connect().await?;
     if paused_until.is_some() {
         let partitions = wanted.keys().map(|partition| named(*partition)).collect();
         operator.pause(partitions, paused_until, Some("a reset"), options).await?;
