@@ -7,6 +7,8 @@ use rand::Rng;
 use super::operator::Operator;
 use super::reader::Reader;
 use crate::blob::BlobContainer;
+#[cfg(feature = "testing")]
+use crate::clock::LeaseClock;
 use crate::error::Result;
 use crate::model::{ConsumerGroup, OwnerId};
 use crate::store::{GroupStore, GroupStoreBuilder, StoreConfig};
@@ -22,14 +24,22 @@ impl Operator {
         Self::builder(container, group).connect().await
     }
 
-    /// Returns a builder for an operator with other settings.
+    /// Returns a builder for an operator, or a reader, with other settings.
     pub fn builder(container: impl BlobContainer + 'static, group: ConsumerGroup) -> OperatorBuilder {
-        OperatorBuilder { container: Arc::new(container), group, config: StoreConfig::default(), seed: None }
+        OperatorBuilder {
+            container: Arc::new(container),
+            group,
+            config: StoreConfig::default(),
+            #[cfg(feature = "testing")]
+            lease_clock: None,
+            seed: None,
+        }
     }
 }
 
 impl Reader {
-    /// Connects a reader with the default settings. For others, see [`OperatorBuilder`].
+    /// Connects a reader with the default settings. For other settings, use [`Operator::builder`] and
+    /// [`OperatorBuilder::connect_reader`].
     ///
     /// # Errors
     ///
@@ -58,15 +68,26 @@ pub struct OperatorBuilder {
     container: Arc<dyn BlobContainer>,
     group: ConsumerGroup,
     config: StoreConfig,
+    #[cfg(feature = "testing")]
+    lease_clock: Option<Arc<dyn LeaseClock>>,
     seed: Option<u64>,
 }
 
 impl OperatorBuilder {
     /// Sets how the records are read and written. Default: [`StoreConfig::default`]. A second call replaces all
     /// settings. The lease duration is the operator's own: it reads the lease duration of each instance from its
-    /// records.
+    /// records. [`StoreConfig::with_verify_storage`] has no effect: neither an operator nor a reader verifies the
+    /// storage.
     pub fn with_config(mut self, config: StoreConfig) -> Self {
         self.config = config;
+        self
+    }
+
+    /// Sets the clock that measures lease ages, for tests. Default
+    /// [`SystemLeaseClock`](crate::testing::SystemLeaseClock).
+    #[cfg(feature = "testing")]
+    pub fn with_lease_clock(mut self, clock: Arc<dyn LeaseClock>) -> Self {
+        self.lease_clock = Some(clock);
         self
     }
 
@@ -82,7 +103,7 @@ impl OperatorBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of [`GroupStoreBuilder::connect`]. An operator does not verify the storage.
+    /// The errors of [`GroupStoreBuilder::connect`].
     pub async fn connect(self) -> Result<Operator> {
         Ok(Operator { store: self.into_store_builder()?.connect().await? })
     }
@@ -91,16 +112,20 @@ impl OperatorBuilder {
     ///
     /// # Errors
     ///
-    /// The errors of [`GroupStoreBuilder::connect`]. A live owner in the other blob-name casing is an error only with
-    /// [`BlobNameCase::Auto`](crate::store::BlobNameCase::Auto), if there is one in this casing as well.
+    /// The errors of [`GroupStoreBuilder::connect`]. Live owners are an error only with
+    /// [`BlobNameCase::Auto`](crate::store::BlobNameCase::Auto), and only if both blob-name casings have one.
     pub async fn connect_reader(self) -> Result<Reader> {
         Ok(Reader { store: self.into_store_builder()?.read_only().connect().await? })
     }
 
     fn into_store_builder(self) -> Result<GroupStoreBuilder> {
         let id = OwnerId::new(format!("operator-{:016x}", rng_from_seed(self.seed)?.next_u64()))?;
-        let mut builder = GroupStore::builder(self.container, self.group, id).with_config(self.config);
-        builder.seed = self.seed;
-        Ok(builder.for_operator())
+        let builder = GroupStore::builder(self.container, self.group, id).with_config(self.config);
+        #[cfg(feature = "testing")]
+        let builder = match self.lease_clock {
+            Some(clock) => builder.with_lease_clock(clock),
+            None => builder,
+        };
+        Ok(builder.for_operator(self.seed))
     }
 }

@@ -756,7 +756,7 @@ mod tests {
             assert_eq!(found(&records, 1), ["malformed-record"; 3]);
             let mut elsewhere = healthy();
             elsewhere.other.ownerships.malformed.push(malformed());
-            assert_eq!(found(&elsewhere, 1), ["other-name-case"], "they concern the users of that case");
+            assert_eq!(found(&elsewhere, 1), ["other-name-case"], "they concern the users of that casing");
         }
 
         #[test]

@@ -10,7 +10,7 @@ use crate::model::PartitionId;
 
 /// The checkpoints of a group at one moment.
 ///
-/// It reads the JSON of a [`GroupDescription`], too. Unknown fields are ignored.
+/// It also reads the JSON of a [`GroupDescription`]. Unknown fields are ignored.
 ///
 /// ```
 /// use eventhubs_checkpoint::admin::{Export, ResetTarget};

@@ -43,7 +43,7 @@ pub struct GroupSummary {
     pub event_hub: String,
     /// The name of the group.
     pub consumer_group: String,
-    /// The blob-name casing of the names of its blobs.
+    /// The casing of its blob names.
     pub blob_name_case: NameCase,
     /// The state of the group.
     pub state: GroupState,
@@ -57,7 +57,7 @@ pub struct GroupSummary {
     pub parked: usize,
     /// How many events wait in all partitions together.
     pub lag: Lag,
-    /// Whether records of the group exist under names in the other blob-name casing, too.
+    /// Whether records of the group also exist under names in the other casing.
     pub other_name_case: bool,
 }
 
@@ -76,8 +76,7 @@ pub enum GroupState {
     Stable,
     /// Some partitions have no live owner, or are being handed over.
     Moving,
-    /// Live members use several SDKs, or blob names in both blob-name casings. Checkpoints of other SDKs are not
-    /// fenced.
+    /// Live members use several SDKs, or blob names in both casings. Checkpoints of other SDKs are not fenced.
     Mixed,
 }
 

@@ -22,7 +22,7 @@ pub(super) enum NewPosition {
 }
 
 /// Returns where a reset puts the checkpoint of a partition. The offset of a clamped position is not known yet. The
-/// effect is the effect of a clamped position, or [`PlannedEffect::Move`].
+/// effect is [`PlannedEffect::Move`], unless the position is clamped.
 pub(super) fn new_position_of(reset: &Reset, partition: &PartitionDescription) -> NewPosition {
     let current = partition.checkpoint.as_ref();
     if reset.keep_existing && current.is_some() {

@@ -49,8 +49,8 @@ impl Operator {
         &self.store.identity().owner
     }
 
-    /// Returns the case of the blob names that this operator does not use, if the group had records in it when
-    /// the operator connected.
+    /// Returns the casing of the blob names that this operator does not use, if the group had records in it when the
+    /// operator connected.
     #[must_use]
     pub fn other_case_with_records(&self) -> Option<NameCase> {
         self.store.other_case_with_records()
@@ -100,9 +100,9 @@ impl Operator {
     /// [reset](Self::reset): the operator takes the partition over, writes the mark, and returns the partition. Events
     /// that the owner processes until it detects the loss are processed again after the pause. The position stays.
     ///
-    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs read on, and
-    /// their next checkpoint removes the mark; the official `EventProcessor` of Rust reads on with the checkpoint store
-    /// of this crate, too.
+    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs keep
+    /// reading, and their next checkpoint removes the mark; so does the official `EventProcessor` of Rust, also with the
+    /// checkpoint store of this crate.
     ///
     /// # Errors
     ///
@@ -187,7 +187,7 @@ impl Operator {
         let session = OperatorSession::new(&self.store, partition, options, Some(order), listing);
         match session.run_to_report().await {
             (ResetReport::Done, _) => ResetOutcome::Done,
-            (ResetReport::ResetError, reason) => ResetOutcome::NotDone(reason),
+            (ResetReport::NotDone, reason) => ResetOutcome::NotDone(reason),
             (ResetReport::Indeterminate { written }, ResetError::Failed(error)) => {
                 ResetOutcome::Indeterminate { written, error: Some(error) }
             }

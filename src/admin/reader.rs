@@ -37,8 +37,9 @@ pub struct DeletableRecord {
 
 /// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
-/// Other than an [`Operator`](super::Operator), it can connect to a group that has live owners under both blob-name
-/// casings, if the settings say which one to look at. So it can delete what is left in a casing that is no longer used.
+/// Unlike an [`Operator`](super::Operator), it can connect to a group that has live owners under both blob-name casings,
+/// if [`OperatorBuilder::with_config`](super::OperatorBuilder::with_config) sets an explicit
+/// [`BlobNameCase`](crate::store::BlobNameCase). So it can delete what is left in a casing that is no longer used.
 #[derive(Clone, Debug)]
 pub struct Reader {
     pub(super) store: GroupStore,
@@ -59,8 +60,8 @@ impl Reader {
     /// [`Operator`](super::Operator) has released a partition. `None` if no instance of this crate has reported any.
     ///
     /// It is a hint when to [read](Self::read) again, at a twelfth of the price. It does not grow for checkpoints, nor
-    /// for instances of other SDKs, and a report may be lost: also read from time to time without a change. Read the
-    /// number before the records, so that a change in between is not missed.
+    /// for instances of other SDKs, and a report may be lost, so also read from time to time even if it has not grown.
+    /// Read the number before the records, so that a change in between is not missed.
     ///
     /// # Errors
     ///

@@ -200,8 +200,8 @@ pub(super) mod samples {
         pub(in crate::admin) fn empty() -> Self {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             let group = ConsumerGroup::new("ns", "hub", "$Default").unwrap();
-            let builder = GroupStore::builder(MemoryContainer::new(), group, owner("any")).with_seed(5);
-            let store = runtime.block_on(builder.for_operator().connect()).unwrap();
+            let builder = GroupStore::builder(MemoryContainer::new(), group, owner("any")).for_operator(Some(5));
+            let store = runtime.block_on(builder.connect()).unwrap();
             Self {
                 store,
                 survey: OwnerRecords::default(),

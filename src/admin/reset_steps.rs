@@ -61,7 +61,7 @@ pub enum StepEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResetReport {
     Done,
-    ResetError,
+    NotDone,
     /// If it was `written`, only the release is in doubt.
     Indeterminate {
         written: bool,
@@ -101,7 +101,7 @@ impl ResetProgress {
                 return ControlFlow::Break(if self.in_doubt {
                     ResetReport::Indeterminate { written: false }
                 } else {
-                    ResetReport::ResetError
+                    ResetReport::NotDone
                 });
             }
             (ResetStep::TakeOver, StepEnd::Done) if self.purpose == Purpose::Release => {
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn a_lost_partition_ends_a_reset_that_had_it() {
         for step in [ResetStep::Adopt, ResetStep::Hold, ResetStep::Write] {
-            assert_eq!(run(at(step), &[StepEnd::Lost]), ControlFlow::Break(ResetReport::ResetError), "{step:?}");
+            assert_eq!(run(at(step), &[StepEnd::Lost]), ControlFlow::Break(ResetReport::NotDone), "{step:?}");
         }
         assert_eq!(run(at(ResetStep::TakeOver), &[StepEnd::Lost]), ControlFlow::Continue(ResetStep::TakeOver));
     }
@@ -180,7 +180,7 @@ mod tests {
             let released = run(at(step), &[GIVEN_UP]);
             assert_eq!(released, ControlFlow::Continue(ResetStep::Release { completed: false }), "{step:?}");
         }
-        assert_eq!(run(at(ResetStep::TakeOver), &[GIVEN_UP]), ControlFlow::Break(ResetReport::ResetError));
+        assert_eq!(run(at(ResetStep::TakeOver), &[GIVEN_UP]), ControlFlow::Break(ResetReport::NotDone));
     }
 
     #[test]
@@ -192,7 +192,7 @@ mod tests {
             let last = run(at(ResetStep::Write), &[StepEnd::GivenUp { in_doubt: true }, end]);
             assert_eq!(last, unknown, "{end:?}");
             let refused = run(at(ResetStep::Write), &[FAILED, GIVEN_UP, end]);
-            assert_eq!(refused, ControlFlow::Break(ResetReport::ResetError), "{end:?}");
+            assert_eq!(refused, ControlFlow::Break(ResetReport::NotDone), "{end:?}");
         }
         let written = run(at(ResetStep::Write), &[IN_DOUBT, StepEnd::Done, StepEnd::Done, StepEnd::Done]);
         assert_eq!(written, ControlFlow::Break(ResetReport::Done), "the next write shows it");

@@ -127,11 +127,11 @@ impl<'a> OperatorSession<'a> {
         let mut resets_left = self.order.map_or(1, |order| order.attempts);
         loop {
             if self.order.is_some_and(ResetOrder::is_stopped) {
-                return (ResetReport::ResetError, ResetError::Stopped);
+                return (ResetReport::NotDone, ResetError::Stopped);
             }
             let (report, reason) = self.run_once().await;
             resets_left -= 1;
-            if resets_left == 0 || report != ResetReport::ResetError || !matches!(reason, ResetError::Lost { .. }) {
+            if resets_left == 0 || report != ResetReport::NotDone || !matches!(reason, ResetError::Lost { .. }) {
                 return (report, reason);
             }
             self.progress = ResetProgress::new(self.progress.purpose);

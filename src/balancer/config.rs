@@ -58,7 +58,7 @@ pub enum OnLeaseExpiry {
     /// Two things can defeat it. Nothing stops a handler that blocks its thread. And the clock of the leases must run:
     /// on Linux and Android it includes the time that the machine was suspended; on macOS and Windows it may not, and
     /// while a hypervisor pauses or migrates the virtual machine, it stands still anywhere. In both cases the handler
-    /// may go on after the lease has expired. Where that must not matter, store the
+    /// may continue after the lease has expired. Where that must not matter, store the
     /// [epoch](crate::processor::PartitionContext::epoch) with each result.
     Stop,
 }

@@ -297,7 +297,7 @@ impl BalancerState {
         effects.actions
     }
 
-    /// Releases everything if this instance must not go on, also what it has won since, and then begins to end.
+    /// Releases everything if this instance must not continue, also what it has won since, and then begins to end.
     fn release_if_refused(&mut self) {
         let Self { context, partitions, heartbeat, refused, .. } = self;
         let Some((_, until)) = refused else { return };

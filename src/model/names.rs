@@ -1,5 +1,5 @@
-//! Names of consumer groups and partitions, the rules for names, their conversions from and to text, and the blob-name
-//! casing of blob names.
+//! Names of consumer groups and partitions, the rules for names, their conversions from and to text, and the casing of
+//! blob names.
 //!
 //! If the name of a group contains capitals, some SDKs use blob names in lower case, and others the names as given.
 //! `$Default` is such a name.
@@ -328,7 +328,7 @@ impl NameCase {
     }
 }
 
-/// Writes the case as it is serialized.
+/// Writes the casing as it is serialized.
 impl fmt::Display for NameCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
@@ -355,7 +355,7 @@ impl fmt::Display for NameCase {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum BlobNameCase {
-    /// The case in which the group has records. If it has none, [`Lower`](Self::Lower), which most SDKs use. If it has
+    /// The casing in which the group has records. If it has none, [`Lower`](Self::Lower), which most SDKs use. If it has
     /// records in both casings: the one with live owners, else the one with the newest checkpoint, else
     /// [`Lower`](Self::Lower). The default.
     #[default]
@@ -367,7 +367,7 @@ pub enum BlobNameCase {
 }
 
 impl BlobNameCase {
-    /// Returns the case, unless the records of the group decide.
+    /// Returns the casing, unless the records of the group decide.
     #[must_use]
     pub fn explicit(self) -> Option<NameCase> {
         match self {

@@ -67,10 +67,9 @@ struct Gain<'a> {
     victim: Option<&'a OwnerId>,
 }
 
-/// Returns claims of partitions that this instance did not own, then handoffs. Convergence: returns the number of
-/// rounds within which a group settles, if every owner plans once per round, one after another, no partition is to be
-/// avoided, no owner is capped and none uses the other blob-name casing. `None` for
-/// [`LoadBalancingStrategy::Weighted`], for which it depends on the loads.
+/// Convergence: returns the number of rounds within which a group settles, if every owner plans once per round, one
+/// after another, no partition is to be avoided, no owner is capped and none uses the other blob-name casing. `None`
+/// for [`LoadBalancingStrategy::Weighted`], for which it depends on the loads.
 ///
 /// By number: in each round every owner below the floor gains one partition (Balanced) or all that it lacks (Greedy),
 /// and no owner falls below the floor again; in one more round, the owners that may hold one more take it. A requested
@@ -86,6 +85,7 @@ pub fn rounds_to_settle(strategy: &LoadBalancingStrategy, partitions: usize, own
     }
 }
 
+/// Returns the claims of partitions that this instance did not own, then the handoffs.
 fn gains(plan: &Plan) -> impl Iterator<Item = Gain<'_>> {
     let claimed = plan.claim.iter().filter_map(|PlannedClaim { partition, reason, .. }| match reason {
         ClaimReason::Reclaimed | ClaimReason::HandedOver => None,

@@ -14,8 +14,8 @@ use crate::source::StartPosition;
 /// Processes the events of every partition that this instance owns.
 ///
 /// A closure becomes a handler by [`handler_fn`]. For state per partition, with `&mut self`, see
-/// [`per_partition`](super::per_partition); for a handler whose type is not named [`BoxHandler`](super::BoxHandler). An
-/// [`Arc`] of a handler is a handler, too.
+/// [`per_partition`](super::per_partition); for a handler whose type is not named, see [`BoxHandler`](super::BoxHandler).
+/// An [`Arc`] of a handler is also a handler.
 ///
 /// One handler serves all partitions: the calls for one partition run one after another, those for different partitions
 /// run concurrently. A call that fails or panics stops its own partition only, and [`OnFailure`](super::OnFailure)

@@ -102,7 +102,7 @@ impl<S: EventSource> StreamsBuilder<S> {
         self.start_with(|processor| processor.run(std::future::pending()))
     }
 
-    /// Does the same as [`start`](Self::start), and a signal requests the shutdown, too: see
+    /// Does the same as [`start`](Self::start), and a signal also requests the shutdown: see
     /// [`Processor::run_until_signal`]. The streams then end, [`PartitionStreams::next`] returns `None` when the
     /// processor has ended, and [`PartitionStreams::shutdown`] returns its report.
     ///

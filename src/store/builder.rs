@@ -57,7 +57,7 @@ pub struct GroupStoreBuilder {
     lease_clock: Option<Arc<dyn LeaseClock>>,
     operator: bool,
     read_only: bool,
-    pub(crate) seed: Option<u64>,
+    seed: Option<u64>,
 }
 
 impl GroupStoreBuilder {
@@ -83,9 +83,10 @@ impl GroupStoreBuilder {
 
     /// Describes the store of an operator, which is not an instance of the group. It does not verify the storage,
     /// because it writes only what the operator requests.
-    pub(crate) fn for_operator(mut self) -> Self {
+    pub(crate) fn for_operator(mut self, seed: Option<u64>) -> Self {
         self.operator = true;
         self.config.verify_storage = false;
+        self.seed = seed;
         self
     }
 
@@ -253,9 +254,10 @@ impl GroupStoreBuilder {
                 Ok(case)
             }
             (Err(_), Some(case)) if self.read_only => Ok(case),
-            (Err(conflict), None) if self.read_only => {
-                Err(Error::config(format!("{conflict}: name the case to look at, with `--blob-name-case` in `ehcp`")))
-            }
+            (Err(conflict), None) if self.read_only => Err(Error::config(format!(
+                "{conflict}: choose the casing to read with `StoreConfig::with_blob_name_case`, or `--blob-name-case` in \
+                     `ehcp`"
+            ))),
             (Err(conflict), _) => Err(conflict.into()),
         }
     }

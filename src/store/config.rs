@@ -103,9 +103,9 @@ impl StoreConfig {
         with_request_timeout(request_timeout: Some(Duration));
         /// Sets how many operations may run at the same time, on ownerships and on checkpoints each. Default 32.
         with_max_concurrent_requests(max_concurrent_requests: usize);
-        /// Sets the case of the blob names. Default [`BlobNameCase::Auto`]: the casing in which the group has
+        /// Sets the casing of the blob names. Default [`BlobNameCase::Auto`]: the casing in which the group has
         /// records. If the names of the group contain capitals, as `$Default` does, `connect` looks at both casings. It
-        /// fails if the group has a live owner in the case that it does not use, whatever is set here, because the two
+        /// fails if the group has a live owner in the casing that it does not use, whatever is set here, because the two
         /// would own the same partitions.
         with_blob_name_case(blob_name_case: BlobNameCase);
         /// Sets whether `connect` creates the container if it does not exist; a checkpoint store for the official

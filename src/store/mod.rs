@@ -219,7 +219,7 @@ impl GroupStore {
         &self.inner.identity
     }
 
-    /// Returns the case of the blob names, as the store found it when it connected.
+    /// Returns the casing of the blob names, as the store found it when it connected.
     #[must_use]
     pub fn name_case(&self) -> NameCase {
         self.inner.name_case

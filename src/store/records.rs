@@ -155,7 +155,7 @@ impl Records {
         self.ownerships.is_empty() && self.checkpoints.is_empty() && self.heartbeats.is_empty()
     }
 
-    /// Returns what the records show about the case of their names.
+    /// Returns what the records show about the casing of their names.
     pub(crate) fn case_facts(&self, durations: LeaseDurations, now: Moment) -> CaseFacts {
         CaseFacts {
             live: self.live_ownerships(durations, now).find_map(LiveOwner::from_ownership),

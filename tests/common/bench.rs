@@ -118,7 +118,7 @@ impl Bench {
         Self::in_azurite_with(NameCase::Lower).await
     }
 
-    /// Returns a group whose blobs have names of this case.
+    /// Returns a group whose blobs have names in this casing.
     pub async fn in_azurite_with(case: NameCase) -> Self {
         let name = fresh_name();
         let connection_string = azurite::shared().await.unwrap().connection_string();

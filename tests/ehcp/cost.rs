@@ -65,6 +65,6 @@ async fn the_size_of_a_group_is_in_its_records() {
     assert!(run.stdout.starts_with(headline) && run.stderr.is_empty(), "{run:?}");
     let shown = program.json(&["cost", "--instances", "2"]).await;
     assert_eq!((&shown["partitions"], &shown["instances"]), (&json!(4), &json!(2)));
-    assert_eq!(rounded(&shown["requests"][0]["per_hour"]), 37, "two looks at the other case in 20 min");
+    assert_eq!(rounded(&shown["requests"][0]["per_hour"]), 37, "two looks at the other casing in 20 min");
     program.run(&["cost", "-g", "billing"]).await.ended(1);
 }

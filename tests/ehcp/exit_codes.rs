@@ -82,14 +82,19 @@ async fn differences_end_with_2() {
     let run = program.run(&["init", "--to-earliest"]).await.ended(2);
     assert!(run.stderr.contains("dry run: would create 2 checkpoints; add --execute"), "{}", run.stderr);
     program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
-    program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
+    let run = program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);
+    assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
     assert_eq!(program.run(&["lag", "--sum"]).await.ended(0).stdout, "40\n");
     program.run(&["lag", "--max", "40"]).await.ended(0);
     program.run(&["lag", "--max", "39"]).await.ended(2);
     program.run(&["reset", "--to-sequence", "4"]).await.ended(2);
     program.run(&["reset", "--to-sequence", "4", "--execute"]).await.ended(0);
-    let run = program.run(&["reset", "--to-sequence", "4"]).await.ended(0);
-    assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
+    for execute in [&[][..], &["--execute"]] {
+        let run = program.run(&[&["reset", "--to-sequence", "4"], execute].concat()).await.ended(0);
+        assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
+        let run = program.run(&[&["reset", "--to-latest", "--no-hub"], execute].concat()).await.ended(1);
+        assert!(!run.stderr.contains("nothing to do"), "{}", run.stderr);
+    }
     let run = program.run(&["doctor"]).await.ended(2);
     assert!(run.stdout.contains("no-members"), "{}", run.stdout);
     program.run(&["doctor", "--only", "hub", "--only", "storage"]).await.ended(0);

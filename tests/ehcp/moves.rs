@@ -80,7 +80,7 @@ impl Move {
         self.fleet.settles_among(&owners).await;
     }
 
-    /// Runs the program as the recipe says, with names in this case.
+    /// Runs the program as the recipe says, with names in this casing.
     async fn ehcp(&self, case: NameCase, arguments: &[&str]) {
         let case = case.to_string();
         self.program.run(&[&["--blob-name-case", &case], arguments].concat()).await.ended(0);

@@ -281,7 +281,7 @@ async fn what_is_shown_is_meant_for_its_reader() {
     assert_eq!((&profiles["schema"], &profiles["profiles"][0]["name"]), (&json!("ehcp.profiles/1"), &json!("test")));
 }
 
-/// The case with the live owner is used.
+/// The casing with the live owner is used.
 #[tokio::test]
 async fn a_release_names_the_other_letter_case() {
     let (fleet, program) = group("0,19\n1,19\n").await;

@@ -534,7 +534,7 @@ async fn nothing_waits_after_an_orderly_shutdown() {
     assert_eq!(lag(&world).await, Some(1), "KEDA starts an instance");
 }
 
-/// O19: other blobs, other blob-name casing of the key, an offset of geo-replication.
+/// O19: other blobs, another casing of the metadata key, an offset of geo-replication.
 #[tokio::test(start_paused = true)]
 async fn only_the_number_of_the_checkpoint_counts() {
     let world = World::new(1);

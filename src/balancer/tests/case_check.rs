@@ -33,7 +33,7 @@ fn looked(me: &mut Loop) {
     assert_eq!(found(me, None), "");
 }
 
-/// The conflict with an owner in the other casing, as an instance with this case sees it.
+/// The conflict with an owner in the other casing, as an instance with this casing sees it.
 fn conflict_of(used: NameCase) -> CaseConflict {
     let seen = Ownership::new(
         0.into(),

@@ -50,13 +50,11 @@ impl GroupConnection {
         // A wrong name is no reason to call the other two missing.
         ConsumerGroup::new("namespace", "event-hub", name)?;
         // The connection string of a namespace names no event hub.
-        let with_any_hub = match &hub_secret {
-            Some(secret) => Some(
-                ConsumerGroup::from_connection_string(&format!("{secret};EntityPath=any"), name)
-                    .map_err(|error| Failure::usage(error.to_string()))?,
-            ),
-            None => None,
-        };
+        let with_any_hub = hub_secret
+            .as_ref()
+            .map(|secret| ConsumerGroup::from_connection_string(&format!("{secret};EntityPath=any"), name))
+            .transpose()
+            .map_err(|error| Failure::usage(error.to_string()))?;
         let named_hub = hub_secret.as_ref().and_then(|secret| ConsumerGroup::from_connection_string(secret, name).ok());
         let missing = |what, option| Failure::usage(format!("no {what} given: pass {option}, or set {HUB_VARIABLE}"));
         let namespace = settings
@@ -168,7 +166,7 @@ impl GroupConnection {
         )))
     }
 
-    /// Says once that there are also records in the other casing, unless the command line names the case to use.
+    /// Says once that there are also records in the other casing, unless the command line names the casing to use.
     fn note_other_case(&self, other: NameCase) {
         if self.global.settings.blob_name_case.unwrap_or_default() == CaseArg::Auto
             && !self.has_noted_other_case.swap(true, Ordering::Relaxed)

@@ -65,7 +65,7 @@ impl AzureContainer {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the variable is not set, or as for
+    /// [`ErrorKind::Config`](crate::ErrorKind::Config), if the variable is not set. Otherwise the errors of
     /// [`from_connection_string`](Self::from_connection_string).
     pub fn from_env(container: impl Into<String>) -> Result<Self> {
         Self::from_connection_string(read_variable("AZURE_STORAGE_CONNECTION_STRING")?, container)

@@ -49,7 +49,7 @@ impl ContainerUrl {
             [account] if may_have_account_in_path(&url, account) => {}
             _ => {
                 return Err(Error::config(format!(
-                    "the account URL {url} has a path, as only URLs of emulators have; it should look like \
+                    "the account URL {url} has a path, which only the URL of an emulator has; it should look like \
                      https://account.blob.core.windows.net, without the container"
                 )));
             }

@@ -135,7 +135,7 @@ impl EventHubSource {
     }
 
     /// Returns a builder for a source that reads the events of this consumer group with the connection string in the
-    /// environment variable `EVENTHUBS_CONNECTION_STRING`, which `ehcp` uses, too. It must name the event hub, with an
+    /// environment variable `EVENTHUBS_CONNECTION_STRING`, which `ehcp` also uses. It must name the event hub, with an
     /// `EntityPath`. [`group`](Self::group) returns the group for the store.
     ///
     /// # Errors

@@ -7,7 +7,7 @@
 //! - The checkpoint never passes an event that is neither processed nor stored as a dead letter.
 //! - Events that [`EventOrder`] puts in an order are processed in that order, one after another, also if one of them
 //!   is tried again. Between two starts of a partition, later events may be redelivered after earlier ones.
-//! - A retry or a dead letter restarts nothing. Events of other keys go on.
+//! - A retry or a dead letter restarts nothing. Events of other keys continue.
 //! - Once the partition is to stop, an event begins only if a later one has begun, because the checkpoint waits for it.
 //!   These have the drain timeout to finish, and those that still run then half of it more; after a loss or a failure
 //!   of the partition, only that half. The next owner gets the others.

@@ -22,7 +22,7 @@ pub(super) struct Queued<T> {
 ///
 /// A key is *busy* while one of its events is ready, running, or waiting for its next attempt. Its later events stay
 /// behind that one. So the events of a key are processed in their order, also if one of them is tried again, and the
-/// other keys go on.
+/// other keys continue.
 ///
 /// It drops no events, because the application's code may run then: it returns those that it does not keep.
 #[derive(Debug)]
@@ -140,8 +140,8 @@ impl<T> EventQueue<T> {
     }
 
     /// Accepts no more events, and keeps only some of the events that do not run; none if an event has failed for good.
-    /// Kept events need not wait longer for their next attempt. Returns the others. If an event is not
-    /// kept, no later one of its key may be.
+    /// Returns the events that it does not keep. Kept events wait no longer for their next attempt. If an event is not
+    /// kept, no later event of its key may be.
     pub(super) fn drain_all_but(&mut self, is_kept: impl Fn(&T) -> bool) -> Vec<T> {
         let has_failed = self.places == 0;
         let is_kept = |item: &T| !has_failed && is_kept(item);
@@ -218,7 +218,7 @@ mod tests {
         let failed = queue.begin_next(now).unwrap();
         queue.retry_at(at, failed);
         assert_eq!(queue.next_retry(), Some(at));
-        assert_eq!(begin_all(&mut queue, now), [20], "the other key goes on");
+        assert_eq!(begin_all(&mut queue, now), [20], "the other key continues");
         assert_eq!(queue.next_retry(), None, "there is no place");
         queue.finish_event(Some(2));
         assert_eq!(begin_all(&mut queue, now), [0i64; 0]);

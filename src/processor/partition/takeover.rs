@@ -378,8 +378,8 @@ fn earlier_start_error(record: &CheckpointRecord, position: &Position) -> Error 
         ErrorKind::InvalidPosition,
         format!(
             "the position of the application starts the partition after {}, before the checkpoint {}, so events would be \
-             processed again; make all instances use one database, or, if that is intended, move the checkpoint, too: `ehcp reset \
-             --own-positions`",
+             processed again; make all instances use one database, or, if that is intended, also move the checkpoint: \
+             `ehcp reset --own-positions`",
             position.sequence_number,
             record.sequence_number.unwrap_or_default(),
         ),

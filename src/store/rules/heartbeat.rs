@@ -171,7 +171,7 @@ mod tests {
             assert_eq!(
                 decide_heartbeat(None, Some(ended)),
                 ControlFlow::Continue(WriteCondition::IfMatch(7)),
-                "it may go on"
+                "it may continue"
             );
         }
 

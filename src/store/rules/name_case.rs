@@ -47,7 +47,7 @@ impl LiveOwner {
     }
 }
 
-/// The case to use.
+/// The casing to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub case: NameCase,
@@ -55,18 +55,18 @@ pub struct Choice {
     pub warning: Option<CaseWarning>,
 }
 
-/// What is wrong with the records in the case that is not used.
+/// What is wrong with the records in the casing that is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CaseWarning {
-    /// They exist, too, but only the casing in use has a live owner.
+    /// They also exist, but only the casing in use has a live owner.
     Idle,
-    /// They exist, too, but their newest checkpoint is not the newest one.
+    /// They also exist, but their newest checkpoint is not the newest one.
     Older,
-    /// The configured case is used, although their newest checkpoint is newer.
+    /// The configured casing is used, although their newest checkpoint is newer.
     Newer,
 }
 
-/// Why an instance must not begin or go on: another one would own the same partitions in the other casing.
+/// Why an instance must not begin or continue: another one would own the same partitions in the other casing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CaseConflict {
     /// There are live owners in both casings.
@@ -170,9 +170,9 @@ impl From<CaseConflict> for Error {
 impl fmt::Display for CaseWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Idle => "only the owners in the casing in use are live",
+            Self::Idle => "only the casing in use has live owners",
             Self::Older => "the casing in use has the newest checkpoint, or neither has one",
-            Self::Newer => "they have the newest checkpoint, but the settings name the other casing",
+            Self::Newer => "they have the newest checkpoint, but the settings choose the casing in use",
         })
     }
 }
@@ -207,8 +207,15 @@ mod tests {
 
     #[test]
     fn a_warning_says_what_decided() {
-        let words = [CaseWarning::Idle, CaseWarning::Older, CaseWarning::Newer].map(|warning| warning.to_string());
-        assert!(words.iter().all(|text| text.contains("casing")), "{words:?}");
+        let texts = [CaseWarning::Idle, CaseWarning::Older, CaseWarning::Newer].map(|warning| warning.to_string());
+        assert_eq!(
+            texts,
+            [
+                "only the casing in use has live owners",
+                "the casing in use has the newest checkpoint, or neither has one",
+                "they have the newest checkpoint, but the settings choose the casing in use",
+            ]
+        );
     }
 
     #[test]

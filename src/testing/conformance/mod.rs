@@ -19,7 +19,6 @@ mod metadata;
 mod names;
 mod races;
 mod times;
-mod versions;
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;
@@ -37,7 +36,6 @@ pub use self::metadata::*;
 pub use self::names::*;
 pub use self::races::*;
 pub use self::times::*;
-pub use self::versions::*;
 
 /// The container that a rule is checked on. Each rule has its own.
 pub type Container = Arc<dyn BlobContainer>;
@@ -280,7 +278,6 @@ mod tests {
             include_str!("names.rs"),
             include_str!("races.rs"),
             include_str!("times.rs"),
-            include_str!("versions.rs"),
         ] {
             for rule in file.split("pub async fn ").skip(1).filter_map(|text| text.split('(').next()) {
                 assert!(

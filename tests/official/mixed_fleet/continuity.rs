@@ -26,9 +26,9 @@ pub struct Continuity {
 pub struct Observed {
     /// The longest time in which a partition had no reader.
     pub unread: Duration,
-    /// The longest time in which a partition had no live ownership, in either case of the names.
+    /// The longest time in which a partition had no live ownership, in either casing of the names.
     pub unowned: Duration,
-    /// The partitions that had two live ownerships, one in each case of the names.
+    /// The partitions that had two live ownerships, one in each casing of the names.
     pub owned_twice: BTreeSet<String>,
 }
 

@@ -49,7 +49,7 @@ pub struct Fleet {
     pub hub: EventHubEmulator,
     pub container: Arc<AzureContainer>,
     pub container_name: String,
-    /// The case of the blob names that all processors use.
+    /// The casing of the blob names that all processors use.
     pub case: NameCase,
     /// How the processors of this crate choose it.
     pub own_case: BlobNameCase,
@@ -332,7 +332,7 @@ impl Fleet {
         }
     }
 
-    /// Returns a store for the records under names of this case.
+    /// Returns a store for the records under names in this casing.
     pub fn observer(&self, case: NameCase) -> &GroupStore {
         match case {
             NameCase::Lower => &self.lower,
@@ -344,7 +344,7 @@ impl Fleet {
         self.records_in(self.case).await
     }
 
-    /// Returns the records under names of this case.
+    /// Returns the records under names in this casing.
     pub async fn records_in(&self, case: NameCase) -> Records {
         owners_in(self.observer(case)).await
     }

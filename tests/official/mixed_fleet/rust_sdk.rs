@@ -76,7 +76,7 @@ pub async fn a_frozen_owner_checkpoints_late() {
     a.shut_down().await;
 }
 
-/// Instances of this SDK do not look at the other case. If they are started although the group is live under lower-case
+/// Instances of this SDK do not look at the other casing. If they are started although the group is live under lower-case
 /// names, each partition has two owners, which take it from each other at the broker.
 pub async fn both_name_cases_have_owners_at_once() {
     let fleet = Fleet::new(2).await;

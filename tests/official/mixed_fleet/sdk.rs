@@ -35,7 +35,7 @@ pub struct Process {
 }
 
 impl Sdk {
-    /// Returns the case of the blob names of its processor.
+    /// Returns the casing of the blob names of its processor.
     pub fn name_case(self) -> NameCase {
         match self {
             Self::JavaScript | Self::Python | Self::Java => NameCase::Lower,
@@ -60,7 +60,7 @@ impl Sdk {
         })
     }
 
-    /// Installed and started by the first test that needs it. The Rust SDK has no such script. With names of this case,
+    /// Installed and started by the first test that needs it. The Rust SDK has no such script. With names in this casing,
     /// if the store uses them as they are given.
     pub fn process(self, connection_string: &str, case: NameCase) -> &'static Mutex<Process> {
         static PROCESSES: [[OnceLock<Mutex<Process>>; 2]; 5] = [const { [const { OnceLock::new() }; 2] }; 5];
@@ -71,7 +71,7 @@ impl Sdk {
         })
     }
 
-    /// Returns the namespace, event hub and consumer group for a store whose blobs have names of this case. The stores
+    /// Returns the namespace, event hub and consumer group for a store whose blobs have names in this casing. The stores
     /// of JavaScript and Python get capital letters, to show that they convert them to lower case. In Java, only the
     /// processor converts them, so its store gets lower case.
     fn names(self, case: NameCase) -> [String; 3] {

@@ -1,4 +1,4 @@
-//! Owners that keep their records under names of another case, like the official store.
+//! Owners that keep their records under names in another casing, like the official store.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn official(container: &MemoryContainer) -> Arc<OfficialRules> {
     official
 }
 
-/// Returns a store that uses this case of the blob names.
+/// Returns a store that uses this casing of the blob names.
 fn with_case(container: MemoryContainer, case: BlobNameCase) -> Arc<BlobCheckpointStore> {
     BlobCheckpointStore::builder(container)
         .with_wall_clock(LocalClock::ahead(0))

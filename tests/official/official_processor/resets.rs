@@ -1,4 +1,5 @@
 //! Resets by an operator while the official processor runs.
+
 use std::time::Duration;
 
 use azure_messaging_eventhubs::CheckpointStore;

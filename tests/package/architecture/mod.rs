@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("blob", &["backoff", "clock", "error", "model", "telemetry", "util"]),
     ("store", &["backoff", "blob", "clock", "codec", "error", "model", "telemetry", "util"]),
     ("source", &["error", "model", "telemetry", "util"]),
-    ("admin", &["backoff", "blob", "codec", "error", "model", "planner", "source", "store", "util"]),
+    ("admin", &["backoff", "blob", "clock", "codec", "error", "model", "planner", "source", "store", "util"]),
     ("balancer", &["backoff", "planner", "clock", "error", "model", "store", "telemetry", "util"]),
     ("processor", &["backoff", "balancer", "clock", "error", "model", "source", "store", "telemetry", "util"]),
     ("cost", &["balancer", "model", "processor", "store", "telemetry"]),

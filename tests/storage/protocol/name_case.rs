@@ -1,4 +1,4 @@
-//! Name case: a group has its records under names in one blob-name casing.
+//! Casing: a group has its records under names in one casing.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Instances that may choose different cases of the blob names, started at once or one by one. No partition has live
-//! owners in both cases for longer than a lease: the instances choose alike, or one of them ends with a clear refusal.
+//! Instances that may choose different casings of the blob names, started at once or one by one. No partition has live
+//! owners in both casings for longer than a lease: the instances choose alike, or one of them ends with a clear refusal.
 //!
 //! `EVENTHUBS_CHECKPOINT_SEED` replays one run.
 

@@ -41,7 +41,7 @@ pub struct ConnectionSettings {
     /// The credential of Entra ID [default: auto].
     #[arg(long, global = true, env = "EHCP_AUTH", value_enum, help_heading = CONNECTION)]
     pub auth: Option<Auth>,
-    /// The case of the blob names. `auto` finds the one that is in use [default: auto].
+    /// The casing of the blob names. `auto` finds the one that is in use [default: auto].
     #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, help_heading = CONNECTION)]
     pub blob_name_case: Option<CaseArg>,
     /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
@@ -173,7 +173,7 @@ pub enum Auth {
     ManagedIdentity,
 }
 
-/// The case of blob names.
+/// The casing of blob names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CaseArg {

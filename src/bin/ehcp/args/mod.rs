@@ -196,9 +196,9 @@ Roles: Storage Blob Data Reader and Azure Event Hubs Data Receiver to look; Stor
     Cost(CostArgs),
     /// Shows what KEDA's scaler for Event Hubs counts in each partition, and why.
     ///
-    /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). It counts by other rules than the lag
-    /// does, and one checkpoint without a number makes its poll fail. Exits with 2 if KEDA fails, or counts something
-    /// other than the lag.
+    /// KEDA reads the checkpoints itself (checkpointStrategy: blobMetadata). Its count follows other
+    /// rules than the lag, and one checkpoint without a number makes its poll fail. Exits with 2 if KEDA fails, or
+    /// counts something other than the lag.
     #[command(after_help = "Examples:
   ehcp keda
   ehcp keda --threshold 500 --max-replicas 16")]

@@ -179,7 +179,7 @@ pub struct CopyArgs {
     pub permission: Permission,
 }
 
-/// The case of blob names.
+/// The casing of blob names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExactCase {
     /// Lower case.

@@ -57,7 +57,7 @@ pub struct ServeArgs {
     pub listen: SocketAddr,
     #[command(flatten)]
     pub looks: LookIntervals,
-    /// This consumer group of the event hub; may be repeated [default: the group of --consumer-group].
+    /// This consumer group of the event hub; may be repeated [default: the value of --consumer-group].
     #[arg(long, value_name = "NAME", conflicts_with = "all")]
     pub group: Vec<String>,
     /// All groups in the container.

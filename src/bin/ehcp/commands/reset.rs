@@ -9,8 +9,8 @@ use time::OffsetDateTime;
 
 use super::positions::read_positions;
 use super::setting::{
-    PartitionResult, PartitionResults, ResetRequest, limit_to_partitions, plan_reset, set_checkpoints, show_deletion,
-    show_dry_run,
+    PartitionResult, PartitionResults, ResetRequest, end_without_writes, limit_to_partitions, plan_reset,
+    set_checkpoints, show_deletion, show_dry_run,
 };
 use crate::args::{CopyArgs, ExactCase, Global, ImportArgs, InitArgs, ResetArgs, TargetArgs};
 use crate::connection::GroupConnection;
@@ -93,6 +93,10 @@ pub async fn run_init(global: &Global, args: InitArgs) -> Result<Exit> {
         return Ok(show_dry_run(&plan, "create", Ok(())));
     }
     let mut results = PartitionResults::default();
+    if plan.writes().next().is_none() {
+        results.show_plan(&plan, output)?;
+        return Ok(end_without_writes(&plan, "nothing to do"));
+    }
     for (partition, outcome) in plan.init(&operator).await {
         results.add(
             partition,
@@ -108,7 +112,7 @@ pub async fn run_init(global: &Global, args: InitArgs) -> Result<Exit> {
     let created = plan.changes.iter().map(|change| &change.partition).filter(|id| results.is_done(id));
     show_deletion(global, operator.read().await?.describe(None).group.blob_name_case, created.collect());
     shown?;
-    Ok(results.exit())
+    Ok(results.exit_of(&plan))
 }
 
 async fn resolve_target(target: &TargetArgs, operator: &Operator) -> Result<ResetTarget> {

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::args::{Global, Permission};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result, with_causes};
-use crate::output::{Column, Output, Table, Tone};
+use crate::output::{Column, Output, Table, Tone, print_note};
 use crate::progress::Progress;
 use crate::safety::{
     Backup, DisplacePermission, back_up, check_live, exit_of, note_dry_run, show_undo, wait_for_interrupt,
@@ -79,7 +79,7 @@ impl PlanExecution<'_> {
         permitted?;
         if !has_writes {
             show(&PartitionResults::default())?;
-            return Ok(if has_refusals(plan) { Exit::Failed } else { Exit::Done });
+            return Ok(end_without_writes(plan, "nothing to do"));
         }
         let records = operator.read().await?;
         let ranges = match hub {
@@ -92,7 +92,7 @@ impl PlanExecution<'_> {
         let shown = show(&results);
         show_undo_commands(&connection.global, permission, plan, &results, &backup);
         shown?;
-        Ok(if has_refusals(plan) && results.exit() == Exit::Done { Exit::Failed } else { results.exit() })
+        Ok(results.exit_of(plan))
     }
 }
 
@@ -113,13 +113,22 @@ pub async fn plan_reset(hub: Option<&EventHubSource>, operator: &Operator, reset
 
 /// Shows what a dry run would do.
 pub fn show_dry_run(plan: &Plan, verb: &str, permitted: Result<()>) -> Exit {
-    let changes = plan.writes().count();
-    note_dry_run(changes, &format!("{verb} {}", format_count(changes, "checkpoint")), permitted);
-    match changes {
-        0 if has_refusals(plan) => Exit::Failed,
-        0 => Exit::Done,
-        _ => Exit::Differences,
+    match plan.writes().count() {
+        0 => end_without_writes(plan, "dry run: nothing to do"),
+        changes => {
+            note_dry_run(changes, &format!("{verb} {}", format_count(changes, "checkpoint")), permitted);
+            Exit::Differences
+        }
     }
+}
+
+/// Notes that a plan without writes is done, unless partitions were refused.
+pub fn end_without_writes(plan: &Plan, note: &str) -> Exit {
+    if has_refusals(plan) {
+        return Exit::Failed;
+    }
+    print_note(note);
+    Exit::Done
 }
 
 /// Fails if the application keeps its own position of a partition, unless the command line allows it to write the
@@ -220,6 +229,14 @@ impl PartitionResults {
     /// Returns whether the partition must be undone.
     pub fn is_done(&self, partition: &PartitionId) -> bool {
         self.by_partition.get(partition).is_some_and(|result| result.is_done)
+    }
+
+    /// Returns the exit status: a failure also if the plan refused a partition.
+    pub fn exit_of(&self, plan: &Plan) -> Exit {
+        match self.exit() {
+            Exit::Done if has_refusals(plan) => Exit::Failed,
+            exit => exit,
+        }
     }
 
     pub fn exit(&self) -> Exit {

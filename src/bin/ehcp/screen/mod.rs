@@ -116,7 +116,7 @@ impl RunningScreen<'_> {
         }
     }
 
-    /// Returns whether to go on.
+    /// Returns whether to continue.
     fn on_event(&mut self, event: &Event) -> bool {
         // Any other event, such as a new size, only draws again.
         let Event::Key(key) = event else { return true };

@@ -294,7 +294,7 @@ impl Model {
         state.instances[number] = Instance { reset: reported, ..over };
         let notes = Notes::default();
         match report {
-            ResetReport::ResetError => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
+            ResetReport::NotDone => notes.with(Event::ResetNotDone).breaking(Invariant::ReportTrue, reset.hit),
             ResetReport::Indeterminate { written } => {
                 let is_true = if written { reset.hit } else { reset.unanswered };
                 notes.with(Event::ResetIndeterminate).breaking(Invariant::ReportTrue, !is_true)

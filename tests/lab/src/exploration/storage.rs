@@ -172,7 +172,7 @@ fn order_written(state: &mut State, by: Writer) -> Notes {
     let Writer::Member(number) = by else { return Notes::default() };
     let reset = &mut state.instances[number as usize].reset;
     reset.hit = true;
-    Notes::default().breaking(Invariant::ReportTrue, reset.progress == Progress::Reported(ResetReport::ResetError))
+    Notes::default().breaking(Invariant::ReportTrue, reset.progress == Progress::Reported(ResetReport::NotDone))
 }
 
 /// The first adoption of an owner after a reset.

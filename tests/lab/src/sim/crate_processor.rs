@@ -128,7 +128,7 @@ pub(super) fn shared_terms(settings: &Settings) -> StoreConfig {
 }
 
 /// Returns a lease clock that follows tokio's clock only: a run must not depend on the machine's clock.
-fn lease_clock() -> Arc<dyn LeaseClock> {
+pub(super) fn lease_clock() -> Arc<dyn LeaseClock> {
     Arc::new(NeverSuspended(Instant::now()))
 }
 

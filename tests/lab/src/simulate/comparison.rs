@@ -76,9 +76,9 @@ const MEASURES: [Measure; 12] = [
 
 const ABOUT: &str = "Median (worst) of all seeds; less is better. The first nine columns are from about 90 min with \
     a crash, the return of that host and a rolling deployment. Checkpoint writes do not count as requests: the \
-    others checkpoint after every batch, this crate after 5 s. The price is that of a day, by the type of each request \
+    others checkpoint after every batch, this crate after 5 s. The price is per day, by the type of each request \
     and sample prices of 2024. A busy host has handlers up to a minute slower and \
-    half its requests up to 8 s late, for 20 min. The wrong clock is that of one host, 200 s ahead, for 30 min. All \
+    half its requests up to 8 s late, for 20 min. For 30 min, the clock of one host is 200 s ahead. All \
     hosts keep their names after a restart.";
 
 /// Returns the table and its explanation.

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use super::incarnations::seed_of;
 use super::{Action, World};
 use crate::sim::bounds::{Bounds, CLOCK_ERROR};
-use crate::sim::crate_processor::shared_terms;
+use crate::sim::crate_processor::{lease_clock, shared_terms};
 use crate::sim::observer::{NewIncarnation, Observer, Wanted};
 use crate::sim::plan::Reset;
 
@@ -40,6 +40,7 @@ impl World<'_> {
         );
         let builder = Operator::builder(faulty, self.group.clone())
             .with_config(shared_terms(&self.plan.settings))
+            .with_lease_clock(lease_clock())
             .with_seed(seed);
         let options = ResetOptions::default()
             .with_allow_foreign(reset.with_foreign)
