@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let handler = each_event(event_handler_fn(|event: Arc<ReceivedEventData>, partition: EventContext| async move {
         let body = String::from_utf8_lossy(event.event_data().body().unwrap_or_default());
         println!("partition {}: {body}", partition.partition_id());
-        Ok(()) // the checkpoint follows in the background; an error is tried again
+        Ok(()) // the checkpoint follows in the background; failures are retried
     }));
     Processor::builder(source, store, handler).run_until_signal().await?;
     Ok(())

@@ -80,7 +80,7 @@ fn lease_of(outcome: ClaimOutcome) -> Result<Option<Lease>, Failure> {
     match outcome {
         ClaimOutcome::Won(lease) => Ok(Some(lease)),
         ClaimOutcome::Lost { .. } => Ok(None),
-        // A newer process runs with this owner id, so this one must end.
+        // A newer process runs with this owner ID, so this one must end.
         ClaimOutcome::Replaced { by } => Err(format!("replaced by {by:?}").into()),
         // Neither the write nor a read got a response, so the state is unchanged for the caller. Try again.
         ClaimOutcome::Indeterminate(error) => Err(error.into()),

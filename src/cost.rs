@@ -34,11 +34,11 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 /// Prices of an account, in USD per 10,000 requests. Exhaustive: the requests of this crate have no other types.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestPrices {
-    /// Of list and create container operations.
+    /// The price of list and create-container operations.
     pub list: f64,
-    /// Of write operations: the creation of a record.
+    /// The price of write operations: the creation of a record.
     pub write: f64,
-    /// Of other operations: the change of a record, and a read of one.
+    /// The price of all other operations: a change or a read of a record.
     pub other: f64,
 }
 

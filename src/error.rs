@@ -24,7 +24,7 @@ type Source = Box<dyn StdError + Send + Sync>;
 ///     match error.kind() {
 ///         ErrorKind::Config => "correct the setting that the message names",
 ///         ErrorKind::Unauthorized => "assign the role, then start again",
-///         ErrorKind::Replaced => "give each instance an owner id of its own",
+///         ErrorKind::Replaced => "give each instance an owner ID of its own",
 ///         _ if error.is_retryable() => "try again",
 ///         _ => "report it",
 ///     }
@@ -173,8 +173,9 @@ impl Error {
         }
     }
 
-    /// Returns whether the request was not applied, and may succeed if the caller repeats it later without a change.
-    /// This includes [`Undecodable`](ErrorKind::Undecodable), because the event expires at some time.
+    /// Returns whether the operation may succeed if the caller repeats it later without a change. A request to the
+    /// storage that failed with such an error was not applied. This includes [`Undecodable`](ErrorKind::Undecodable),
+    /// because the event eventually expires.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         use ErrorKind as K;

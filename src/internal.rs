@@ -58,7 +58,7 @@ pub mod codec {
 pub mod recorded {
     use crate::model::{Incarnation, OwnerId};
 
-    /// Creates an owner id from a record.
+    /// Creates an owner ID from a record.
     #[must_use]
     pub fn owner(id: &str) -> OwnerId {
         OwnerId::from_record(id)

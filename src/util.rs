@@ -1,4 +1,4 @@
-//! Tools without a subject of their own: locks, panics, randomness and random owner ids, the environment, serialized
+//! Tools without a subject of their own: locks, panics, randomness and random owner IDs, the environment, serialized
 //! durations, and setters.
 
 use std::any::Any;

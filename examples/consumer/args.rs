@@ -37,7 +37,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub instances: Option<u16>,
 
-    /// The prefix of the owner ids of the instances [default: worker with the embedded hub, else host and process id].
+    /// The prefix of the owner IDs of the instances [default: worker with the embedded hub, else host and process id].
     #[arg(long, value_name = "PREFIX")]
     pub owner_prefix: Option<String>,
 
@@ -76,7 +76,7 @@ pub struct Args {
 
     /// Appends the processed events to this file, for an analysis of several processes together.
     ///
-    /// Each line has a partition, the first and the last of successive sequence numbers, and the owner id. It is
+    /// Each line has a partition, the first and the last of successive sequence numbers, and the owner ID. It is
     /// written before the events are checkpointed, so it survives a crash of the process. Processes may share the file.
     #[arg(long, value_name = "FILE")]
     pub journal: Option<PathBuf>,
@@ -130,7 +130,7 @@ impl Args {
     }
 }
 
-/// Returns the default prefix. Two processes must never share an owner id.
+/// Returns the default prefix. Two processes must never share an owner ID.
 fn default_owner_prefix(embedded: bool) -> String {
     if embedded {
         return "worker".to_owned();

@@ -159,7 +159,7 @@ impl Check {
             }
             Self::IncompleteCheckpoint => "`ehcp reset --to-current` adds the missing number",
             Self::StuckPartition => {
-                "look at the log of the owner; with another consumer group to read for (--read-group), `ehcp peek` shows the \
+                "look at the log of the owner; with another consumer group to read through (--read-group), `ehcp peek` shows the \
                  next event, and `ehcp reset --shift-by 1 --live` skips it"
             }
             Self::PausedPartition => "once the reason is gone: `ehcp resume --live --execute`",

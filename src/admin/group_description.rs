@@ -76,7 +76,7 @@ pub enum GroupState {
     Stable,
     /// Some partitions have no live owner, or are being handed over.
     Moving,
-    /// Live members use several SDKs, or blob names in both casings. Checkpoints of other SDKs are not fenced.
+    /// There are live members of this crate and of other SDKs, whose checkpoints are not fenced.
     Mixed,
 }
 

@@ -138,7 +138,7 @@ pub(super) fn sum_counts(counts: impl IntoIterator<Item = Option<i64>>) -> Optio
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct KedaScale {
-    /// The sum, limited to `threshold` events in each partition.
+    /// The sum of all partitions, limited to `threshold` times the number of partitions.
     pub metric: i64,
     /// Whether KEDA starts the application if it has no replica: the sum is above 0.
     pub active: bool,

@@ -59,12 +59,14 @@ impl Operator {
     /// Resets the checkpoints of these partitions to these positions, forward or backward. Processing continues with
     /// the event *after* the position.
     ///
-    /// Works for partitions with and without an owner, and for owners of any SDK. The operator takes the partition
-    /// over, so that checkpoints of the displaced owner are rejected from then on. It writes the position and releases
-    /// the partition, reserved for the displaced owner, which claims it at its next listing, within half a lease
-    /// duration. The handler of the displaced owner stops when that owner detects the loss: at its next checkpoint,
-    /// renewal or listing. Events that it processes until then are processed again or not, depending on the new
-    /// position. A [pause](Self::pause) of an operator stays. A partition that was parked, or paused by
+    /// Works for partitions with and without an owner. While an owner of another SDK is alive in the group, no
+    /// partition is reset unless [`ResetOptions::allow_foreign`] is set. The operator takes the partition over, so that
+    /// checkpoints of the displaced owner are rejected from then on. If owners of other SDKs may still write, it holds
+    /// the partition for [`ResetOptions::settle`], by default 60 s. It then writes the position and releases the
+    /// partition, reserved for the displaced owner, which claims it at its next listing, within half a lease duration.
+    /// The handler of the displaced owner stops when that owner detects the loss: at its next checkpoint, renewal or
+    /// listing. Events that it processes until then are processed again or not, depending on the new position. A
+    /// [pause](Self::pause) of an operator stays. A partition that was parked, or paused by
     /// [`ProcessorHandle::pause`](crate::processor::ProcessorHandle::pause), continues.
     ///
     /// If the operator crashes in between, the checkpoint is at the old position or at the new one, and its partitions
@@ -100,8 +102,8 @@ impl Operator {
     /// [reset](Self::reset): the operator takes the partition over, writes the mark, and returns the partition. Events
     /// that the owner processes until it detects the loss are processed again after the pause. The position stays.
     ///
-    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs keep
-    /// reading, and their next checkpoint removes the mark; so does the official `EventProcessor` of Rust, also with the
+    /// Only the [`Processor`](crate::processor::Processor) honors the mark. The processors of other SDKs keep reading,
+    /// and their next checkpoint removes the mark; so does the official `EventProcessor` of Rust, also with the
     /// checkpoint store of this crate.
     ///
     /// # Errors
@@ -117,8 +119,11 @@ impl Operator {
         options: &ResetOptions,
     ) -> Result<Vec<(PartitionId, ResetOutcome)>> {
         let now = self.store.server_time();
-        if until.is_some_and(|until| until <= now) {
-            return Err(Error::new(ErrorKind::InvalidArgument, "the end of the pause is in the past"));
+        if let Some(until) = until.filter(|until| *until <= now) {
+            return Err(Error::new(
+                ErrorKind::InvalidArgument,
+                format!("the pause ends at {until}, but must end after {now}, the time of the storage"),
+            ));
         }
         let pause = Pause::new(now.replace_nanosecond(0).unwrap_or(now), until, reason);
         let pauses = partitions.into_iter().map(|partition| (partition, CheckpointChange::Pause(Some(pause.clone()))));

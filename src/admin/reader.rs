@@ -37,8 +37,8 @@ pub struct DeletableRecord {
 
 /// A program that looks at one consumer group. It claims nothing and writes no position, but it can delete records.
 ///
-/// Unlike an [`Operator`](super::Operator), it can connect to a group that has live owners under both blob-name casings,
-/// if [`OperatorBuilder::with_config`](super::OperatorBuilder::with_config) sets an explicit
+/// Unlike an [`Operator`](super::Operator), it can connect to a group that has live owners under both blob-name
+/// casings, if [`OperatorBuilder::with_config`](super::OperatorBuilder::with_config) sets an explicit
 /// [`BlobNameCase`](crate::store::BlobNameCase). So it can delete what is left in a casing that is no longer used.
 #[derive(Clone, Debug)]
 pub struct Reader {
@@ -46,22 +46,23 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Reads all records of the group.
+    /// Reads all records of the group. Writes nothing.
     ///
     /// # Errors
     ///
-    /// The error of the storage.
+    /// The error of the storage. If [`Error::is_retryable`](crate::Error::is_retryable) is true, read again later;
+    /// otherwise correct what the message names.
     pub async fn read(&self) -> Result<GroupRecords> {
         GroupRecords::read(&self.store).await
     }
 
-    /// Reads which change the instances of the group reported last. The number grows with each change: when a member
-    /// joins, requests or releases a partition, when members find that an owner has expired, and when an
+    /// Reads the number of the last change that an instance of the group reported. It grows with each change: when a
+    /// member joins, requests or releases a partition, when members find that an owner has expired, and when an
     /// [`Operator`](super::Operator) has released a partition. `None` if no instance of this crate has reported any.
     ///
-    /// It is a hint when to [read](Self::read) again, at a twelfth of the price. It does not grow for checkpoints, nor
-    /// for instances of other SDKs, and a report may be lost, so also read from time to time even if it has not grown.
-    /// Read the number before the records, so that a change in between is not missed.
+    /// Use it to decide when to [read](Self::read) again: it costs a twelfth of a listing. It does not grow for
+    /// checkpoints or for instances of other SDKs, and a report may be lost, so also read from time to time even if it
+    /// has not grown. Read the number before the records, so that a change in between is not missed.
     ///
     /// # Errors
     ///

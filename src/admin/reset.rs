@@ -157,11 +157,12 @@ pub enum ResetOutcome {
     NotDone(ResetError),
     /// The outcome of a write is unknown. Check the checkpoint, or reset again.
     Indeterminate {
-        /// Whether the new position was written. If false, that is unknown: the checkpoint is at the old position or at
-        /// the new one, at the latest when the next owner adopts it. If true, only the release failed. Without an
-        /// `error`, another owner claimed the partition before it was released: an owner of this crate starts at the
-        /// new position, an owner of another SDK may have started at the old one. With an `error`, the partition has no
-        /// owner, at most until the operator's lease expires.
+        /// Whether the new position is known to be written.
+        ///
+        /// If false, the checkpoint is at the old position or at the new one; which one is settled at the latest when
+        /// the next owner adopts it. If true, only the release failed. With an `error`, the partition may have no owner
+        /// until the operator's lease expires. Without one, another owner claimed the partition before it was released:
+        /// an owner of this crate starts at the new position, an owner of another SDK may have started at the old one.
         written: bool,
         /// The error, if there was one.
         error: Option<Error>,
@@ -235,7 +236,7 @@ impl fmt::Display for ResetError {
                 "the application keeps its own position, so a reset of the checkpoint has no effect: change that position",
             ),
             Self::Parked => f.write_str("the partition is parked after a failure: resume it, or reset its checkpoint"),
-            Self::Stopped => f.write_str("stopped before the checkpoint was written"),
+            Self::Stopped => f.write_str("stopped before the checkpoint was written: reset the partition again"),
             Self::Failed(error) => write!(f, "{error}"),
         }
     }

@@ -146,7 +146,7 @@ impl BalancerConfig {
         /// another; [`LoadBalancingStrategy::Greedy`] claims all at once.
         #[doc(alias = "rebalance")]
         with_load_balancing_strategy(load_balancing_strategy: LoadBalancingStrategy);
-        /// Sets the most partitions that this instance owns. Default: no limit.
+        /// Sets the maximum number of partitions that this instance owns. Default: no limit.
         ///
         /// Other instances do not know the limit. They leave this instance its share until it has claimed nothing for a
         /// lease duration. [`Snapshot::unclaimed_due_to_limit`](super::Snapshot::unclaimed_due_to_limit) counts the

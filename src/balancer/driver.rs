@@ -146,7 +146,7 @@ impl Driver {
             Action::Note(note) => note.log_and_count(ports.store.telemetry()),
             Action::Replaced(by) => {
                 let message = format!(
-                    "owner id {:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner id",
+                    "owner ID {:?} is in use by a newer instance (incarnation {by}); give every instance a unique owner ID",
                     ports.store.identity().owner
                 );
                 return ControlFlow::Break(Err(Error::new(ErrorKind::Replaced, message)));

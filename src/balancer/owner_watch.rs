@@ -1,6 +1,6 @@
 //! The owners that this instance watches between two listings. At least the two instances that follow an owner in the
-//! order of the owner ids watch it. One read per lease duration shows whether it still renews: an owner that
-//! does not is listed at once, and the beacon tells the other instances.
+//! order of the owner IDs watch it. One read per lease duration shows whether it still renews: an owner that does not
+//! is listed at once, and the beacon tells the other instances.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

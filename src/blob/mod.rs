@@ -169,7 +169,7 @@ pub enum ContainerCreation {
 ///
 /// # Errors
 ///
-/// All methods fail with [`ErrorKind::ContainerNotFound`], [`Unauthorized`](crate::ErrorKind::Unauthorized),
+/// All methods can fail with [`ErrorKind::ContainerNotFound`], [`Unauthorized`](crate::ErrorKind::Unauthorized),
 /// [`Throttled`](crate::ErrorKind::Throttled), [`Unavailable`](crate::ErrorKind::Unavailable) (not applied),
 /// [`Rejected`](crate::ErrorKind::Rejected) or [`Indeterminate`](crate::ErrorKind::Indeterminate) (possibly applied).
 /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) means that the name or the metadata is invalid, and that

@@ -79,7 +79,7 @@ impl BlobNames {
     }
 
     /// Returns the name of the blob with which this owner verifies the storage. `random` distinguishes instances that
-    /// start at the same time with the same owner id. It is outside of the group: if it cannot be deleted, no listing
+    /// start at the same time with the same owner ID. It is outside of the group: if it cannot be deleted, no listing
     /// returns it.
     #[must_use]
     pub fn verification_name(&self, owner: &OwnerId, random: u64) -> String {
@@ -143,7 +143,7 @@ impl BlobNames {
     }
 }
 
-/// Returns an owner id as the segment of a blob name. It is percent-encoded, because it may contain anything printable.
+/// Returns an owner ID as the segment of a blob name. It is percent-encoded, because it may contain anything printable.
 /// A final dot is encoded, too, because Azure drops dots at the end of a name
 /// (<https://github.com/Azure/azure-sdk-for-java/issues/36674>). If the id consists of dots only, all of them are
 /// encoded, because some programs resolve such a segment as a relative path.

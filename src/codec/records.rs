@@ -42,7 +42,7 @@ pub fn with_handoff_request(mut metadata: Metadata, by: &OwnerId) -> Metadata {
     metadata
 }
 
-/// Returns whether the metadata of an ownership blob contains an owner id, which is empty after a release.
+/// Returns whether the metadata of an ownership blob contains an owner ID, which is empty after a release.
 pub(crate) fn names_owner(metadata: &Metadata) -> bool {
     metadata.contains_key(OWNER_ID)
 }
@@ -181,7 +181,7 @@ pub fn encode_heartbeat(record: &HeartbeatRecord) -> Metadata {
     metadata
 }
 
-/// Reads the metadata of the heartbeat blob of this owner, which is known from the blob name. An owner id that
+/// Reads the metadata of the heartbeat blob of this owner, which is known from the blob name. An owner ID that
 /// contradicts the name, and a missing incarnation, are reported.
 #[must_use]
 pub fn decode_heartbeat(blob: &str, owner: OwnerId, metadata: &Metadata) -> (HeartbeatRecord, Option<MalformedRecord>) {

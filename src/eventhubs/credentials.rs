@@ -155,13 +155,14 @@ const TOKEN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Version 0.16 of the official client asks for the next token six minutes before the current one expires. The
 /// credentials of `azure_identity` return the current token until five minutes before. The client then considers the
 /// token not renewable and never asks again, so the event hub detaches its links with `amqp:unauthorized-access` when
-/// the token expires, after 60 to 90 minutes. This wrapper reports an expiry with which the client asks four minutes
-/// before the true one. If it then gets the same token, because an identity service has a cache of its own, the client
-/// asks every 30 s.
+/// the token expires, after 60 to 90 minutes. This wrapper reports an expiry two minutes later than the true one, so
+/// that the client asks four minutes before the true one. If the client then gets the same token, because an identity
+/// service has a cache of its own, it asks again every 30 s.
 ///
 /// Only the time of that request changes. The wrapper returns the tokens of the inner credential unchanged, and the
 /// event hub reads their expiry from the tokens themselves. If the inner credential fails, so does the request, and the
-/// client asks again after 30 s. A request that takes longer than 60 s fails. The first failure of several is logged.
+/// client asks again after 30 s. A request that takes longer than 60 s fails. Of several failures in a row, only the
+/// first is logged.
 ///
 /// Tokens must be valid for more than a minute when the inner credential returns them.
 ///

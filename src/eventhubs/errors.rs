@@ -47,6 +47,10 @@ const MAY_NOT_SEND: &str =
 /// How long to wait for a busy service: its responses ask for this in their text.
 const BUSY_WAIT: Duration = Duration::from_secs(4);
 
+/// The error of a connection string that cannot be parsed. It shows no part of it, because that may be the key.
+pub(super) const INVALID_CONNECTION_STRING: &str = "invalid connection string of the event hub: it must look like \
+     Endpoint=sb://NAMESPACE/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, optionally followed by ;EntityPath=HUB";
+
 /// Returns the error for a failed read of the properties of the event hub or of a partition.
 pub(super) fn properties_error(what: &str, error: EventHubsError) -> Error {
     let (kind, hint) = match service_cause(&error) {

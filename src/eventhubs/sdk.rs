@@ -4,6 +4,7 @@ use azure_core::credentials::Secret;
 use azure_messaging_eventhubs::builders::{ConsumerClientBuilder, ProducerClientBuilder};
 use azure_messaging_eventhubs::{ConnectionString, ConsumerClient, EventHubsError, ProducerClient};
 
+use super::errors::INVALID_CONNECTION_STRING;
 use crate::error::{Error, Result};
 
 /// A connection string of an event hub or a namespace.
@@ -16,7 +17,7 @@ impl HubConnectionString {
     /// Parses a connection string. The error names no part of it.
     pub(super) fn parse(secret: &Secret) -> Result<Self> {
         let parsed = ConnectionString::try_from(secret)
-            .map_err(|error| Error::config("invalid connection string of the event hub").with_source(error))?;
+            .map_err(|error| Error::config(INVALID_CONNECTION_STRING).with_source(error))?;
         Ok(Self { secret: secret.clone(), parsed })
     }
 

@@ -26,8 +26,9 @@ impl OwnerId {
     ///
     /// # Errors
     ///
-    /// [`InvalidName`] if the text is empty, longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or not printable ASCII
-    /// without a space at either end, because it is sent in an HTTP header: choose another id.
+    /// [`InvalidName`] if the text is empty, is longer than [`MAX_LENGTH`](Self::MAX_LENGTH) characters, contains
+    /// anything but printable ASCII, or starts or ends with a space, because it is sent in an HTTP header: choose
+    /// another ID.
     ///
     /// ```
     /// use eventhubs_checkpoint::OwnerId;
@@ -36,7 +37,7 @@ impl OwnerId {
     /// assert!(OwnerId::new("größe").is_err());
     /// ```
     pub fn new(id: impl AsRef<str>) -> Result<Self, InvalidName> {
-        const WHAT: &str = "owner id";
+        const WHAT: &str = "owner ID";
         let id = id.as_ref();
         if id.is_empty() {
             return Err(InvalidName::new(WHAT, id, "it must not be empty"));
@@ -50,7 +51,7 @@ impl OwnerId {
         Ok(Self(id.into()))
     }
 
-    /// Creates an owner id that another SDK recorded, which may break the rules of [`new`](Self::new).
+    /// Creates an owner ID that another SDK recorded, which may break the rules of [`new`](Self::new).
     pub(crate) fn from_record(id: &str) -> Self {
         Self(id.into())
     }
@@ -133,7 +134,7 @@ impl fmt::Debug for Incarnation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
-    /// The owner id.
+    /// The owner ID.
     pub owner: OwnerId,
     /// The incarnation.
     pub incarnation: Incarnation,

@@ -160,7 +160,7 @@ pub struct CheckpointRecord {
     pub sequence_number: Option<i64>,
     /// The offset of that event.
     pub offset: Option<String>,
-    /// The owner that wrote the checkpoint. For information only: the ETag fences, not the owner id.
+    /// The owner that wrote the checkpoint. For information only: the ETag fences, not the owner ID.
     pub owner: Option<OwnerId>,
     /// When the checkpoint was written, by the server's clock.
     pub updated_at: Option<OffsetDateTime>,

@@ -204,7 +204,7 @@ impl ProcessorConfig {
         /// over what others have left. When all instances have returned `Ok`, every partition was processed to its end,
         /// except for those that [`Static`](crate::balancer::LoadBalancingStrategy::Static) assigns to no instance. A
         /// partition that stays unowned because of
-        /// [`max_partitions`](crate::balancer::BalancerConfig::with_max_partitions) lets all of them wait.
+        /// [`max_partitions`](crate::balancer::BalancerConfig::with_max_partitions) keeps all of them waiting.
         ///
         /// The end counts from the checkpoint: to process events again, use a new consumer group, or reset the
         /// checkpoints first. Events without sequence numbers have no end.
@@ -229,7 +229,7 @@ impl ProcessorConfig {
         /// which counts as a failure. Default: no limit, because only the application knows whether its work may be
         /// dropped halfway. [`BalancerConfig::with_stall_timeout`] only reports.
         with_handler_timeout(handler_timeout: Some(Duration));
-        /// Sets the most events of one call of the handler. Default 100.
+        /// Sets the maximum number of events in one call of the handler. Default 100.
         with_max_batch_size(max_batch_size: usize);
         /// Sets how long a batch that is not full waits for more events. Default: it does not wait.
         with_max_batch_wait(max_batch_wait: Duration);
@@ -247,17 +247,18 @@ impl ProcessorConfig {
         with_idle_interval(idle_interval: Some(Duration));
         /// Sets how many events per partition are read ahead of the handler. Default 300, as in the official client.
         with_prefetch(prefetch: usize);
-        /// Sets the most events per partition that are [tracked](super::PartitionContext::track) and not finished,
-        /// dropped ones included. At the limit no more events are delivered. Default 1000.
+        /// Sets the maximum number of events per partition that are [tracked](super::PartitionContext::track) and not
+        /// finished, dropped ones included. At the limit no more events are delivered. Default 1000.
         ///
         /// It does not limit how many events are redelivered after a restart: one event that is not finished holds the
         /// checkpoint back, while any number of later events is finished. See
         /// [`HealthIssue::CheckpointHeld`](super::HealthIssue::CheckpointHeld).
         with_max_in_flight(max_in_flight: usize);
-        /// Sets the most bytes of events per partition that are tracked and not finished, without those that were
-        /// dropped. At the limit no more events are delivered, so one more batch may be in memory, and the events that
-        /// are [read ahead](Self::with_prefetch). Default 64 MiB, which is about 1000 events of 64 KiB. The size of
-        /// an event is what the source [reports](crate::source::Positioned::byte_size): the body, for an event hub.
+        /// Sets the maximum size, in bytes, of the events per partition that are tracked and not finished, without
+        /// those that were dropped. At the limit no more events are delivered, so one more batch may be in memory, and
+        /// the events that are [read ahead](Self::with_prefetch). Default 64 MiB, which is about 1000 events of 64 KiB.
+        /// The size of an event is what the source [reports](crate::source::Positioned::byte_size): the body, for an
+        /// event hub.
         with_max_in_flight_bytes(max_in_flight_bytes: usize);
         /// Sets how often each owned partition is compared with the event hub, to determine the lag and to find a
         /// receiver that delivers nothing although there are events. The processor reopens such a receiver after two
@@ -362,7 +363,8 @@ impl ProcessorConfig {
         }
         if self.has_end_position() && self.lag_check_interval.is_none() {
             return Err(Error::config(
-                "`with_end_position` needs lag checks, which find the end of a partition: remove `without_lag_checks`",
+                "`with_end_position` and `with_end_position_of` need lag checks, which find the end of a partition: \
+                 remove `without_lag_checks`, or `never` from `lag_check_interval`",
             ));
         }
         for (setter, count) in [

@@ -76,7 +76,7 @@ impl PartitionContext {
     ///
     /// A write that changes no row was rejected: a later owner has written. The comparison must include equality,
     /// because one owner writes many times. Every write must store the epoch, because the stored epoch rejects the
-    /// others. The epoch rejects late writes only. It does not prevent that events are processed twice: between the
+    /// others. The epoch rejects late writes only. It does not keep events from being processed twice: between the
     /// claim of the new owner and its first write, writes of the previous owner are still accepted. Store the position
     /// together with the result to recognize an event that was processed before.
     ///
@@ -212,7 +212,7 @@ impl PartitionContext {
     /// batch. The checkpoint advances over the event once it covers all events before.
     ///
     /// Not cancel-safe: if the call is dropped, the event may still be stored, and is stored again when it is
-    /// redelivered. The sink has the time of the handler's own call. If it panics, so does this call.
+    /// redelivered. The call of the sink counts toward the handler timeout. If the sink panics, so does this call.
     ///
     /// ```
     /// use eventhubs_checkpoint::processor::{Handler, PartitionContext, handler_fn};
@@ -360,8 +360,9 @@ impl PartitionContext {
         self.control.resume();
     }
 
-    /// Releases the partition after a clean stop, and does not claim it again within `cooldown`. Other instances may
-    /// claim it at once. Does nothing if the partition is already stopping.
+    /// Releases the partition after a clean stop. This instance does not claim it again for `cooldown` (at least one
+    /// load-balancing interval, at most a year) and half an interval more. Other instances may claim it at once. Does
+    /// nothing if the partition is already stopping.
     pub fn release(&self, cooldown: Duration) {
         let _ = self.control.request_release(cooldown);
     }

@@ -52,8 +52,8 @@ pub struct UndecodableEvent {
 /// closure that takes a [`DeadLetter`] and returns a future is a sink, and so is
 /// [`EventHubDeadLetterSink`](crate::EventHubDeadLetterSink).
 pub trait DeadLetterSink<E>: Send + Sync + 'static {
-    /// Stores an event. Returns once it is durable: from then on the event counts as processed. After a crash between
-    /// the two, the same event may be stored again. Its partition and sequence number identify it.
+    /// Stores an event. Returns once it is durable: from then on the event counts as processed. If the instance crashes
+    /// before the checkpoint passes the event, it may be stored again; its partition and sequence number identify it.
     ///
     /// # Errors
     ///

@@ -103,8 +103,8 @@ impl ProcessorHandle {
         self.change_control(partition, Control::resume)
     }
 
-    /// Releases a partition after a clean stop, and does not claim it again within `cooldown` and the next
-    /// load-balancing interval. Other instances may claim it at once.
+    /// Releases a partition after a clean stop. This instance does not claim it again for `cooldown` (at least one
+    /// load-balancing interval, at most a year) and half an interval more. Other instances may claim it at once.
     ///
     /// Returns false if this instance does not process the partition, or if the partition is already stopping.
     #[allow(clippy::must_use_candidate, reason = "a caller may not care")]

@@ -14,8 +14,8 @@ use crate::source::StartPosition;
 /// Processes the events of every partition that this instance owns.
 ///
 /// A closure becomes a handler by [`handler_fn`]. For state per partition, with `&mut self`, see
-/// [`per_partition`](super::per_partition); for a handler whose type is not named, see [`BoxHandler`](super::BoxHandler).
-/// An [`Arc`] of a handler is also a handler.
+/// [`per_partition`](super::per_partition); for a handler whose type is not named, see
+/// [`BoxHandler`](super::BoxHandler). An [`Arc`] of a handler is also a handler.
 ///
 /// One handler serves all partitions: the calls for one partition run one after another, those for different partitions
 /// run concurrently. A call that fails or panics stops its own partition only, and [`OnFailure`](super::OnFailure)
@@ -89,10 +89,10 @@ pub trait Handler<E>: Send + Sync + 'static {
     /// for example because the following events have expired, [`OnInvalidCheckpoint`](super::OnInvalidCheckpoint)
     /// determines where to start, and [`PartitionContext::started_elsewhere`] returns the position.
     ///
-    /// Return a sequence number: [`StartPosition::Latest`] or [`StartPosition::EnqueuedAfter`], returned at every
-    /// start, skip events at each restart. Because the position of the application takes precedence, resetting the
-    /// checkpoint with a tool does not move the partition. The checkpoint shows that, and operators refuse such a
-    /// reset.
+    /// Return [`StartPosition::AfterSequenceNumber`]. If every start returns [`StartPosition::Latest`] or a new
+    /// [`StartPosition::EnqueuedAfter`], each restart skips events. Because the position of the application takes
+    /// precedence, resetting the checkpoint with a tool does not move the partition. The checkpoint shows that, and
+    /// operators refuse such a reset.
     ///
     /// The call may be dropped at any `await` if the partition is requested to stop, and
     /// [`handler_timeout`](super::ProcessorConfig::handler_timeout) limits it.
@@ -154,8 +154,9 @@ pub trait Handler<E>: Send + Sync + 'static {
         async { Ok(()) }
     }
 
-    /// Cleans up after a partition. It receives no more events unless it starts again. The call has the drain timeout.
-    /// Checkpoints that it requests are still written, unless another instance owns the partition.
+    /// Cleans up after a partition, which receives no more events unless it starts again. The drain timeout limits the
+    /// call. Checkpoints that it requests are still written, unless another instance owns the partition. Default: does
+    /// nothing.
     #[doc(alias = "partition_close")]
     #[doc(alias = "on_partitions_revoked")]
     fn stopped(&self, context: PartitionContext, reason: StopReason) -> impl Future<Output = ()> + Send {

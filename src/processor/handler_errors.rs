@@ -47,8 +47,8 @@ impl EventError {
     }
 
     /// Creates an error that names the event, and says that no further attempt can succeed, for example because the
-    /// event has an unknown format. With dead letters, the event is moved at once, for a handler of batches after a
-    /// restart. Such a handler should rather call
+    /// event has an unknown format. With dead letters, [`each_event`](crate::processor::each_event) moves the event at
+    /// once; for a handler of batches, the partition restarts first. Such a handler should instead call
     /// [`PartitionContext::dead_letter`](crate::processor::PartitionContext::dead_letter), which restarts nothing.
     pub fn permanent(event: &impl Positioned, error: impl Into<HandlerError>) -> Self {
         Self { permanent: true, ..Self::new(event, error) }

@@ -15,8 +15,8 @@ use crate::util::lock;
 /// Processes the events of one partition, from one start to its stop, with state of its own. [`per_partition`] creates
 /// one for each start.
 ///
-/// Its calls run one after another. Of a call that is dropped, because it took too long, the state remains as it was
-/// then, until [`stopped`](Self::stopped).
+/// Its calls run one after another. If a call takes too long and is dropped, the state stays as that call left it until
+/// [`stopped`](Self::stopped) is called.
 pub trait PartitionHandler<E>: Send + 'static {
     /// Processes a batch; see [`Handler::handle`].
     ///
@@ -79,8 +79,8 @@ pub trait PartitionHandler<E>: Send + 'static {
 /// starts again after a wait.
 ///
 /// If the partition is lost before the start is complete, nothing calls [`stopped`](PartitionHandler::stopped): the new
-/// handler is dropped at the next start of the partition, or with the processor. So acquire what others wait for in
-/// [`started`](PartitionHandler::started).
+/// handler is dropped at the next start of the partition, or with the processor. So do not acquire anything that others
+/// wait for, such as a lock, before [`started`](PartitionHandler::started).
 ///
 /// ```
 /// use eventhubs_checkpoint::processor::{

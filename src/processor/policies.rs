@@ -49,10 +49,10 @@ impl CheckpointPolicy {
         /// Writes at the latest this long after the request. Default 5 s: a crash redelivers some seconds of events, at
         /// twelve requests per minute and partition.
         ///
-        /// The processor repeats a write that failed after this time, at least 1 s and at most 30 s, and then doubles
-        /// the wait up to half the lease duration, or waits as long as the server requests. A backend that rejects
-        /// requests therefore receives no more of them than one that accepts them, unless the interval is longer than
-        /// 30 s.
+        /// After a failed write, the processor waits this long, but at least 1 s and at most 30 s, before it repeats
+        /// the write. It then doubles the wait up to half the lease duration, or waits as long as the server requests.
+        /// A backend that rejects requests therefore receives no more of them than one that accepts them, unless the
+        /// interval is longer than 30 s.
         #[doc(alias = "auto.commit.interval.ms")]
         with_interval(interval: Some(Duration));
     }
@@ -93,7 +93,8 @@ pub enum OnFailure {
     Restart,
     /// Release it, and do not claim it for a while: another instance may succeed.
     Release {
-        /// How long this instance does not claim the partition.
+        /// How long this instance does not claim the partition: at least one load-balancing interval, at most a year,
+        /// and half an interval more in either case.
         #[serde(with = "humantime_serde")]
         cooldown: Duration,
     },
@@ -145,14 +146,14 @@ impl Default for DeadLetterPolicy {
 }
 
 impl DeadLetterPolicy {
-    /// Sets how many attempts must have failed.
+    /// Sets how many attempts at the event must have failed before it is moved. Default 5; 0 counts as 1.
     #[must_use]
     pub fn with_max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts;
         self
     }
 
-    /// Sets how long the attempts must have failed.
+    /// Sets how long the attempts at the event must have failed, from the first failure to the last one. Default 60 s.
     #[must_use]
     pub fn with_min_failing_time(mut self, time: Duration) -> Self {
         self.min_failing_time = time;
@@ -208,7 +209,7 @@ pub enum OnEarlierStart {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum OnUndecodable {
-    /// The partition fails until the event expires, or an operator moves the checkpoint behind it. It is retried with
+    /// The partition fails until the event expires, or an operator moves the checkpoint past it. It is retried with
     /// growing waits; the error names the event and the command. The default: no event is skipped unless the
     /// application says so.
     ///
@@ -233,12 +234,12 @@ pub enum OnShutdown {
     /// Release them, so that other instances can claim them at once. The default.
     #[default]
     Release,
-    /// Keep them for the next start under the same owner id, as static members of a Kafka consumer group do: the
+    /// Keep them for the next start under the same owner ID, as static members of a Kafka consumer group do: the
     /// processor renews each ownership once more, and the next incarnation of this owner claims them in its first
     /// cycle. No partition moves to another instance, and no events are read until then. If the instance does not
     /// return within the lease duration, the other instances claim its partitions, as after a crash.
     ///
-    /// For deployments that restart one instance after the other faster than the lease duration, under stable owner ids
+    /// For deployments that restart one instance after the other faster than the lease duration, under stable owner IDs
     /// such as the pod names of a `StatefulSet`. Not for scaling down. Handlers finish and last checkpoints are written
     /// as with [`Release`](Self::Release). Other SDKs see a live owner until their own expiration interval has passed,
     /// but may steal from it to balance.

@@ -77,8 +77,8 @@ pub enum StartPosition {
     /// After the event with this sequence number. The processor starts after the last event if that has a smaller
     /// number, and at the first event if the number has expired.
     AfterSequenceNumber(i64),
-    /// After the event with this offset. If both are plain numbers, the processor starts after the last event if that
-    /// has a smaller offset.
+    /// After the event with this offset. If the last event has a smaller offset, and both offsets are plain numbers,
+    /// the processor starts after the last event.
     AfterOffset(String),
     /// At the first event enqueued after this time, which must not be before 1970. If there is no such event yet, the
     /// processor starts after the last event, also for a time in the future.

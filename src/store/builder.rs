@@ -127,7 +127,7 @@ impl GroupStoreBuilder {
         Ok(RetrySchedule::new(self.config.lease_duration, until, rng))
     }
 
-    /// Checks the settings, verifies the storage and lists the records of this owner's group, so that a wrong key, host
+    /// Checks the settings, lists the records of this owner's group and verifies the storage, so that a wrong key, host
     /// or container is reported before anything starts. If the names of the group contain capitals, it looks at both
     /// casings of the blob names, and chooses one as [`BlobNameCase`](super::BlobNameCase) says. If the other one has
     /// records that may matter, it logs a warning.

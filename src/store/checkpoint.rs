@@ -265,7 +265,7 @@ impl ConditionalWrite for CheckpointWrite<'_> {
     }
 
     fn contention_error(&self) -> Error {
-        let other = self.adoption.record.owner.as_ref().map_or("without an owner id", OwnerId::as_str);
+        let other = self.adoption.record.owner.as_ref().map_or("without an owner ID", OwnerId::as_str);
         Error::new(ErrorKind::Contended, format!("another writer ({other}) keeps overwriting {}", self.record_label()))
     }
 }

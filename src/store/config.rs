@@ -105,20 +105,20 @@ impl StoreConfig {
         with_max_concurrent_requests(max_concurrent_requests: usize);
         /// Sets the casing of the blob names. Default [`BlobNameCase::Auto`]: the casing in which the group has
         /// records. If the names of the group contain capitals, as `$Default` does, `connect` looks at both casings. It
-        /// fails if the group has a live owner in the casing that it does not use, whatever is set here, because the two
-        /// would own the same partitions.
+        /// fails if the group has a live owner in the casing that it does not use, whatever is set here, because the
+        /// two would own the same partitions.
         with_blob_name_case(blob_name_case: BlobNameCase);
         /// Sets whether `connect` creates the container if it does not exist; a checkpoint store for the official
         /// processor creates it at its first use. Default false, because credentials often do not permit it. For a
         /// container that exists they need not.
         with_create_container(create_container: bool);
-        /// Sets whether `connect` first verifies that the storage does what ownership needs: that it rejects a
+        /// Sets whether `connect` also verifies that the storage does what ownership needs: that it rejects a
         /// conditional write whose condition is not met, shows metadata in listings, and permits listing, reading and
         /// writing. `connect` fails if it does not. A backend that works with restrictions is logged as a warning and
         /// reported by [`GroupStore::storage_warnings`](super::GroupStore::storage_warnings).
         ///
-        /// Default true: it costs twelve requests per start, and a blob service that ignores conditions loses every
-        /// ownership. Turn it off for a store that must not write.
+        /// Default true. It costs twelve requests per start; without it, a blob service that ignores conditions goes
+        /// unnoticed, and several instances can own one partition. Turn it off for a store that must not write.
         with_verify_storage(verify_storage: bool);
     }
 

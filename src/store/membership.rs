@@ -60,7 +60,7 @@ pub enum HeartbeatOutcome {
         /// The instance that declared this owner dead, if the record still names it.
         by: Option<OwnerId>,
     },
-    /// A later incarnation of this owner is running: two instances use the same owner id. Shut down.
+    /// A later incarnation of this owner is running: two instances use the same owner ID. Shut down.
     Replaced {
         /// The later incarnation.
         by: Incarnation,

@@ -305,7 +305,7 @@ impl GroupStore {
         LoopPermit::take(&self.inner.balanced).ok_or_else(|| {
             Error::config(format!(
                 "another load-balancing loop or processor uses this store or a clone of it, as owner {}: the two would \
-                 take partitions from each other. Connect a store for each, with its own owner id, or stop the other \
+                 take partitions from each other. Connect a store for each, with its own owner ID, or stop the other \
                  one first",
                 self.identity().owner
             ))

@@ -35,7 +35,7 @@ pub enum ClaimOutcome {
         /// than the lease.
         by: Option<OwnerId>,
     },
-    /// A later incarnation of this owner has the partition: two instances use the same owner id. Shut down.
+    /// A later incarnation of this owner has the partition: two instances use the same owner ID. Shut down.
     Replaced {
         /// The later incarnation.
         by: Incarnation,
@@ -100,8 +100,8 @@ impl GroupStore {
     pub async fn read_ownership(&self, partition: &PartitionId) -> Result<Option<Ownership>> {
         let name = self.inner.names.record_name(RecordKind::Ownership, partition);
         let mut read = self.read_blob(&name).await?;
-        // An HTTP client may drop header values that are not ASCII, such as an owner id of another SDK; a listing has
-        // them. So a record without an owner id is read again from a listing.
+        // An HTTP client may drop header values that are not ASCII, such as an owner ID of another SDK; a listing has
+        // them. So a record without an owner ID is read again from a listing.
         if read.as_ref().is_some_and(|blob| !codec::names_owner(&blob.metadata)) {
             let list = self.send(StorageOperation::List, BillingType::List, self.container.list(&name)).await?;
             self.record_response(list.response);

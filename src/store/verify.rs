@@ -48,7 +48,7 @@ pub enum StorageWarning {
         ahead: bool,
     },
     /// The blob of the check could not be deleted because the permission is missing. Each start leaves one, which
-    /// nothing lists, and each owner id that is not used again leaves its heartbeat, which all instances list.
+    /// nothing lists, and each owner ID that is not used again leaves its heartbeat, which all instances list.
     /// Everything else works without the permission.
     CannotDelete,
 }

@@ -74,7 +74,7 @@ impl Record {
     }
 }
 
-/// Event hub, consumer group and owner id.
+/// Event hub, consumer group and owner ID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Instance(String, String, String);
 

@@ -171,7 +171,7 @@ async fn plant(fleet: &Fleet) {
     write(format!("{LOWER}/checkpoint/0"), &[("sequencenumber", "10"), ("offset", "10")]).await;
     write(format!("{LOWER}/checkpoint/1"), &[("sequencenumber", "5000"), ("offset", "5000")]).await;
     write(format!("{LOWER}/checkpoint/2"), &[("sequencenumber", "20"), ("offset", "")]).await;
-    // The event hub has no partition 9. An ownership needs an owner id, which is empty after a release.
+    // The event hub has no partition 9. An ownership needs an owner ID, which is empty after a release.
     write(format!("{LOWER}/checkpoint/9"), &[("sequencenumber", "7"), ("offset", "7")]).await;
     write(format!("{LOWER}/ownership/3"), &[("owner", "x")]).await;
     // A program that writes the names as they are given, and has stopped.

@@ -489,10 +489,10 @@ async fn a_second_instance_with_the_same_owner_id() {
     assert_eq!(error.kind(), ErrorKind::Replaced);
     let stops = world.log.stops.lock().unwrap().clone();
     assert!(stops.iter().all(|(_, _, reason)| matches!(reason, StopReason::Replaced)), "{stops:?}");
-    assert!(error.to_string().contains("give every instance a unique owner id"), "{error}");
+    assert!(error.to_string().contains("give every instance a unique owner ID"), "{error}");
     let reported = log.text();
     let end = reported.lines().find(|line| line.contains("processor stopped unexpectedly"));
-    assert!(end.is_some_and(|end| end.contains("ERROR") && end.contains("a unique owner id")), "{reported}");
+    assert!(end.is_some_and(|end| end.contains("ERROR") && end.contains("a unique owner ID")), "{reported}");
     second.shut_down().await.unwrap();
 }
 

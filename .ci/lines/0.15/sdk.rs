@@ -14,6 +14,7 @@ use azure_messaging_eventhubs::{ConsumerClient, EventHubsError, ProducerClient};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use time::Duration;
 
+use super::errors::INVALID_CONNECTION_STRING;
 use crate::clock::{SystemWallClock, WallClock};
 use crate::error::{Error, Result};
 
@@ -41,8 +42,7 @@ impl HubConnectionString {
         };
         let required = |name: &str| {
             value_of(name).ok_or_else(|| {
-                Error::config("invalid connection string of the event hub")
-                    .with_source(format!("missing {}", shown_name(name)))
+                Error::config(INVALID_CONNECTION_STRING).with_source(format!("missing {}", shown_name(name)))
             })
         };
         let endpoint = required("Endpoint")?;

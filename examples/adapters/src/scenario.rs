@@ -74,7 +74,7 @@ fn report(adapter: Adapter, last: &BTreeMap<String, i64>, results: &Results) -> 
 
 struct Scenario {
     adapter: Adapter,
-    /// The settings of the workers. Only the owner id differs.
+    /// The settings of the workers. Only the owner ID differs.
     settings: Worker,
     store: GroupStore,
 }

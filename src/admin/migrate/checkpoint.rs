@@ -82,8 +82,8 @@ impl LegacyCheckpoint {
         }
     }
 
-    /// Returns where the program would continue. `None` if it has never written a checkpoint of the partition: then the
-    /// start position decides with which it was configured, and its records do not have that.
+    /// Returns where the program would continue. `None` if it never wrote a checkpoint for the partition: it would then
+    /// start at its configured start position, which its records do not contain.
     #[must_use]
     pub fn start_position(&self) -> Option<&StartPosition> {
         self.start.as_ref()

@@ -92,7 +92,7 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let remedy = match error.kind() {
             ErrorKind::Fenced => {
-                "; a processor reads this partition: read for another consumer group with --read-group"
+                "; a processor reads this partition: read through another consumer group with --read-group"
             }
             ErrorKind::ContainerNotFound => "; check --container and --account",
             ErrorKind::Unauthorized => "; `ehcp doctor --help` lists the roles",

@@ -145,10 +145,10 @@ impl AzureContainerBuilder {
         self
     }
 
-    /// Sets whether an account key or a shared access signature may be sent over plain http to any host. Default false,
-    /// because others on the network path can read a shared access signature, and can read and replay a signed request.
-    /// Not needed for a loopback address, or for the well-known account of emulators, as in
-    /// `http://azurite:10000/devstoreaccount1`. A token is always sent over https only.
+    /// Sets whether requests that carry a shared access signature, or are signed with an account key, may be sent over
+    /// plain http to any host. Default false, because others on the network path can read a shared access signature,
+    /// and can read and replay a signed request. Not needed for a loopback address, or for the well-known account of
+    /// emulators, as in `http://azurite:10000/devstoreaccount1`. A token is always sent over https only.
     #[must_use]
     pub fn with_allow_http(mut self, allowed: bool) -> Self {
         self.allow_http = allowed;

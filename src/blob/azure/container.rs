@@ -75,9 +75,9 @@ impl AzureContainer {
     /// ```
     ///
     /// The new credentials apply to all requests that begin later, and to the later pages of a listing. A request in
-    /// flight ends with the old ones, its retries included. They are not checked and the old ones do not come back, so
-    /// try them first if they may be wrong: a container of their own can list. With a token credential the next request
-    /// waits for its first token.
+    /// flight keeps the old ones, even when it is retried. The new credentials are not checked, and if they fail, the
+    /// old ones are not restored. To test credentials first, build a separate container with them and list its blobs.
+    /// With a token credential, the next request waits for the first token.
     ///
     /// # Errors
     ///

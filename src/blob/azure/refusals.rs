@@ -94,7 +94,7 @@ fn meaning_of_status(verb: Verb, status: u16, code: &str) -> (Class, &'static st
         404 if matches!(verb, Verb::Get | Verb::Write | Verb::Delete) => (Class::NotFound, ""),
         409 if matches!(verb, Verb::Write | Verb::Delete) => (Class::Conflict, ""),
         412 => (Class::Conflict, ""),
-        401 | 403 => (Class::Unauthorized, "; the credentials are not accepted"),
+        401 | 403 => (Class::Unauthorized, "; the credentials are not accepted: check the key, the SAS or the role"),
         429 => (Class::Throttled, ""),
         408 | 500.. => (Class::Failed, ""),
         _ if code.is_empty() => (Class::Rejected, "; is this the address of a blob service?"),

@@ -58,7 +58,7 @@
 //! - The SDK requires a header in the response to a deletion that Azurite does not send (unless the SDK's feature
 //!   `azurite_workaround` is enabled). Without it, the server's time comes from a second request.
 //! - Names that begin or end with a slash or a space, or contain a segment `.` or `..`, a tab or a line break, are
-//!   [`InvalidArgument`](crate::ErrorKind::InvalidArgument). This crate uses no such names, unless an owner id is `.`
+//!   [`InvalidArgument`](crate::ErrorKind::InvalidArgument). This crate uses no such names, unless an owner ID is `.`
 //!   or `..`.
 //! - A blob of a kind that the SDK does not know fails the whole listing. [`blob::azure`](super::azure) skips such a
 //!   blob.

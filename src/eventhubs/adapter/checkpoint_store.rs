@@ -35,22 +35,22 @@ type AzureResult<T> = std::result::Result<T, AzureError>;
 /// - *Lost responses* cost no partition: after a conflict or a lost response the store reads the record. If the outcome
 ///   of a renewal is unknown, the partition stays where it is.
 /// - *Released* partitions can be claimed at once; the processor would take `ownerid=""` for a live owner.
-/// - *Leftover records* of partitions that the event hub does not have are never claimed. The processor takes every
-///   partition in a listing for one of the event hub, so the store lists only its own partitions and records with a
-///   live owner. The processor itself adds the other partitions of the event hub, and the store claims them over their
-///   records.
-/// - *Replicas with the same application id*, which the processor uses as its owner id, are distinguished.
+/// - *Leftover records* of partitions that the event hub does not have are never claimed. The processor assumes that
+///   every partition in a listing exists in the event hub, so the store lists only its own partitions and records with
+///   a live owner. The processor itself adds the other partitions of the event hub, and a claim of such a partition
+///   replaces its record.
+/// - *Replicas with the same application id*, which the processor uses as its owner ID, are distinguished.
 /// - *Outages of the storage*: the processor's `run` returns when a listing fails, so the store repeats a listing that
 ///   a retry can cure for one lease duration: after a lost request, while the storage is unreachable, or as long as it
 ///   asks to wait; one more attempt follows at the end of that time. A listing that is rejected, for instance for a
 ///   missing permission, fails at once.
 /// - A malformed blob is logged, and does not hide the others.
 /// - Claims and renewals run concurrently.
-/// - *One blob-name casing per group*: after its first claim the store looks for live owners in the other
-///   [blob-name casing](crate::store::BlobNameCase), as it does when it connects, soon once more, and every ten lease
-///   durations. It claims nothing more before the first look has ended. If there is a live owner, it releases
-///   everything, and the claim fails with [`ErrorKind::Config`], which ends the processor's `run`; in lower case, it
-///   waits up to a lease duration for the other one to end.
+/// - *One blob-name casing per group*: the store looks for live owners in the other [blob-name
+///   casing](crate::store::BlobNameCase) when it connects, after its first claim, once more soon after that, and then
+///   every ten lease durations. It claims nothing more until the look after its first claim has ended. If there is a
+///   live owner, the store releases everything, and the claim fails with [`ErrorKind::Config`], which ends the
+///   processor's `run`. A store that uses lower case first waits up to a lease duration for the other owner to end.
 ///
 /// A store serves one owner per consumer group, until [`release_all`](Self::release_all): create one store for every
 /// processor.

@@ -144,8 +144,8 @@ impl KnownGroup {
         }
     }
 
-    /// Returns the owner id to report. The processor considers every record with its own owner id its own, so records
-    /// of other incarnations get a different id. Before the first claim the owner id is not known, and any record may
+    /// Returns the owner ID to report. The processor considers every record with its own owner ID its own, so records
+    /// of other incarnations get a different id. Before the first claim the owner ID is not known, and any record may
     /// be such a record.
     pub(super) fn name_of_owner(&self, seen: &Ownership) -> Option<String> {
         let owner = seen.record.owner.as_ref()?;

@@ -61,7 +61,7 @@ impl OwnerLevel {
     pub(super) fn check_level(self) -> Result<()> {
         match self {
             Self::Fixed(level) if level < 0 => {
-                Err(Error::config(format!("the owner level is {level}, but must be 0 or greater")))
+                Err(Error::config(format!("`with_owner_level` is `Fixed({level})`, but must be at least `Fixed(0)`")))
             }
             _ => Ok(()),
         }

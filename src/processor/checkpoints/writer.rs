@@ -250,7 +250,7 @@ impl CheckpointWriter {
             CheckpointOutcome::Fenced { by } => Err(Error::new(
                 ErrorKind::Fenced,
                 format!(
-                    "partition {} is no longer owned by this instance (current owner: {})",
+                    "partition {} is no longer owned by this instance (current owner: {}); stop processing it",
                     self.adoption.partition(),
                     by.as_ref().map_or("none", OwnerId::as_str)
                 ),

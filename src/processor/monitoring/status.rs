@@ -137,11 +137,11 @@ pub struct PartitionStatus {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct EventCounts {
-    /// They are processed now.
+    /// Events that the handler is processing now.
     pub running: usize,
-    /// They wait for an earlier event of their key, or because as many run as may run at once.
+    /// Events that wait for an earlier event of their key, or because the concurrency limit is reached.
     pub waiting: usize,
-    /// They failed, and wait for their next attempt.
+    /// Events that failed and wait for their next attempt.
     pub retrying: usize,
 }
 

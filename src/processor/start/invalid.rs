@@ -312,7 +312,7 @@ pub(crate) fn choose_start(policy: &OnInvalidCheckpoint, invalid: &InvalidCheckp
             ))
         }),
         OnInvalidCheckpoint::Fail => Err(Error::config(format!(
-            "{invalid}; delete the checkpoint, or choose another policy for invalid checkpoints"
+            "{invalid}; delete the checkpoint, or set `with_on_invalid_checkpoint` to a policy other than `Fail`"
         ))),
     }
 }

@@ -48,7 +48,7 @@
 //! value that is unknown, for example a lag without lag checks, is not set.
 //!
 //! The gauges of a partition that no instance owns are reported by one instance: the owner of this crate with the
-//! lowest owner id. It reads them at every lag check, as long as a partition stays without an owner from one check to
+//! lowest owner ID. It reads them at every lag check, as long as a partition stays without an owner from one check to
 //! the next. A group without any instance has no metrics: see `ehcp serve`.
 //!
 //! Instances of one group in one process share their series, so a gauge shows the value that was written last.

@@ -55,7 +55,7 @@ impl CrateProcessor {
         Self { owner: owner.to_owned(), shutdown, running }
     }
 
-    /// Returns its owner id.
+    /// Returns its owner ID.
     pub fn owner(&self) -> &str {
         &self.owner
     }

@@ -1,6 +1,6 @@
 // A processor of the JavaScript SDK that reports by JSON lines.
 //
-// node processor.mjs <settings as JSON> takes its share of the partitions. It reports its owner id first, then the
+// node processor.mjs <settings as JSON> takes its share of the partitions. It reports its owner ID first, then the
 // events that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after
 // which checkpoint it starts. It shuts down gracefully when its standard input ends.
 import { readFileSync } from "node:fs";

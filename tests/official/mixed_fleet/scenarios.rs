@@ -135,7 +135,7 @@ pub async fn a_peer_fences_with_its_first_checkpoint(bench: Bench, peer: Peer) {
     assert_eq!(bench.position_of(0).await, 3);
 }
 
-/// A peer that uses this crate's owner id erases the keys that identify the incarnation.
+/// A peer that uses this crate's owner ID erases the keys that identify the incarnation.
 pub async fn its_name_without_keys_is_an_earlier_incarnation(bench: Bench, peer: Peer) {
     let a = talkative(&bench).await;
     let (lease, mut adoption) = a.run(0).await;

@@ -255,7 +255,7 @@ async fn an_invalid_owner_id_is_rejected_with_its_value() {
     for bad in ["", "gr\u{f6}\u{df}e", "two\nlines", " padded "] {
         let error = try_cycle(&*a, bad, [0]).await.unwrap_err();
         assert_eq!(kind_of(&error), ErrorKind::Config, "{bad:?}");
-        assert!(error.to_string().contains(&format!("owner id {bad:?} cannot be used")), "{error}");
+        assert!(error.to_string().contains(&format!("owner ID {bad:?} cannot be used")), "{error}");
     }
     assert!(listed(&*a).await.is_empty());
     assert_eq!(cycle(&*a, "a", [0]).await, [0], "no state of them remains");

@@ -277,7 +277,7 @@ async fn present(store: &GroupStore) -> Vec<String> {
     listing.records.iter().map(|heartbeat| heartbeat.record.owner.to_string()).collect()
 }
 
-/// From the first claim to the handoff, with owner ids that differ by a dot.
+/// From the first claim to the handoff, with owner IDs that differ by a dot.
 #[tokio::test(start_paused = true)]
 async fn a_group_of_stores_works_without_warnings() {
     let (log, _guard) = Captured::begin();

@@ -1,4 +1,4 @@
-//! Owner ids, incarnations and heartbeats at their limits.
+//! Owner IDs, incarnations and heartbeats at their limits.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -30,7 +30,7 @@ pub struct CostArgs {
 /// The settings of the instances.
 #[derive(Debug, ClapArgs)]
 pub struct SettingArgs {
-    /// The profile `fast_failover`: 14s, 4s, instance.
+    /// The settings of `fast_failover`: lease duration 14s, interval 4s, lease scope `instance`.
     #[arg(long, conflicts_with_all = ["lease_duration", "interval", "lease_scope"])]
     pub fast_failover: bool,
     /// `StoreConfig::with_lease_duration` [default: 60s].

@@ -44,8 +44,8 @@ pub struct ConnectionSettings {
     /// The casing of the blob names. `auto` finds the one that is in use [default: auto].
     #[arg(long, global = true, env = "EHCP_BLOB_NAME_CASE", value_enum, help_heading = CONNECTION)]
     pub blob_name_case: Option<CaseArg>,
-    /// Reads events for this consumer group: needed while processors read for the group itself. Positions are the same
-    /// for all groups of an event hub.
+    /// Reads events through this consumer group: needed while processors read through the group itself. Positions are
+    /// the same for all groups of an event hub.
     #[arg(long, global = true, env = "EHCP_READ_GROUP", value_name = "NAME", help_heading = CONNECTION)]
     pub read_group: Option<String>,
     /// How long the ownership of another SDK is valid after its last renewal. Members of this crate record it

@@ -35,8 +35,8 @@ const STYLES: Styles = Styles::styled()
 
 /// Inspects and manages Event Hubs consumer groups that checkpoint to Azure Blob Storage, whatever SDK they use.
 ///
-/// No record is written without --execute. Before a command writes, it saves the checkpoints in a file and shows the
-/// command that undoes it.
+/// No record is written without --execute. Commands that move or delete checkpoints first save them in a file, and
+/// afterward show the command that undoes the change.
 ///
 /// Exit status: 0 done; 1 failed; 2 a dry run would change something, or there are findings; 3 refused for safety; 64
 /// wrong command line. `check` uses Nagios exit codes instead.

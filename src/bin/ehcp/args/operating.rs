@@ -14,7 +14,8 @@ use crate::text::{PartitionList, parse_partitions, parse_time};
 #[command(group(ArgGroup::new("records").required(true).multiple(true)))]
 #[expect(clippy::struct_excessive_bools, reason = "they are flags")]
 pub struct DeleteArgs {
-    /// The checkpoints. Processors that start afterwards use their start position, and KEDA counts the whole event hub.
+    /// The checkpoints. Processors that start afterward use their start position, and KEDA counts all available events
+    /// of these partitions.
     #[arg(long, group = "records")]
     pub checkpoints: bool,
     /// The ownerships.
@@ -63,7 +64,7 @@ pub struct PauseArgs {
     /// Ends the pause at this time, as 2026-11-23T10:00:00Z [default: it ends with `ehcp resume`].
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "for_duration")]
     pub until: Option<OffsetDateTime>,
-    /// Ends the pause after this time.
+    /// Ends the pause after this long, for example 2h.
     #[arg(long = "for", value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub for_duration: Option<Duration>,
     #[command(flatten)]

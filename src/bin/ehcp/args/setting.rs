@@ -27,7 +27,7 @@ pub struct TargetArgs {
     /// Like --to-datetime, but relative: 2h means two hours ago.
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     pub by_duration: Option<Duration>,
-    /// By this number of events, forward or (negative) backward.
+    /// By this number of events, forward or (negative) backward. Not for `ehcp init`.
     #[arg(long, value_name = "N", allow_hyphen_values = true)]
     pub shift_by: Option<i64>,
     /// To the event with this sequence number. Processing continues with the next one.
@@ -36,7 +36,7 @@ pub struct TargetArgs {
     /// To the event with this offset. Processing continues with the next one.
     #[arg(long, value_name = "OFFSET", allow_hyphen_values = true)]
     pub to_offset: Option<String>,
-    /// Keeps positions; fills in a sequence number or offset that another SDK left out.
+    /// Keeps positions; fills in a sequence number or offset that another SDK left out. Not for `ehcp init`.
     #[arg(long)]
     pub to_current: bool,
     /// To the positions in a file: one that `export` wrote, or a CSV file.

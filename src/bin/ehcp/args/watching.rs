@@ -15,9 +15,10 @@ pub struct LookIntervals {
     /// partitions or members change; then all records are listed.
     #[arg(long, value_parser = parse_interval, default_value = "3s", value_name = "DURATION")]
     pub interval: Duration,
-    /// How often to list the records while the beacon shows no change, at least 100ms. Only a listing updates
-    /// checkpoints and the lag, and, in a group without a beacon, whose instances all use other SDKs, everything else.
-    /// If this is not longer than --interval, every interval has a listing, and the beacon is not read.
+    /// How often to list the records while the beacon shows no change, at least 100ms. Checkpoints and the lag are
+    /// updated only by a listing. A group whose instances all use other SDKs has no beacon: there, a listing is needed
+    /// to see any change. If this is not longer than --interval, every interval has a listing, and the beacon is not
+    /// read.
     #[arg(long, value_parser = parse_interval, default_value = "60s", value_name = "DURATION")]
     pub refresh: Duration,
     /// How often to read the event hub, at least 100ms. It is read together with a listing.
@@ -28,9 +29,9 @@ pub struct LookIntervals {
 /// When to look again at what seems to stand still. The default is longer than the default interval of checkpoints.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 pub struct SecondLook {
-    /// How long to wait before a second look at partitions that seem to stand still. A partition whose events arrived
-    /// just now after a quiet time, or that was resumed just now, counts if its next checkpoint takes longer: use more
-    /// than the interval of checkpoints and the time for one batch. With 0s, the first look counts.
+    /// How long to wait before a second look at partitions that seem stuck. A partition whose events have just arrived
+    /// after a quiet time, or that was just resumed, is reported by mistake if its next checkpoint takes longer: use
+    /// more than the interval of checkpoints and the time for one batch. With 0s, the first look decides.
     #[arg(
         id = "second_look",
         long = "second-look",

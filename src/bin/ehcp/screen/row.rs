@@ -13,7 +13,7 @@ use crate::pauses::pause_name;
 use crate::text::{format_ago, format_duration, or_empty};
 use crate::watching::{GroupHistory, Rates, Slot, WaitingTime};
 
-/// The longest owner id that is shown completely.
+/// The longest owner ID that is shown completely.
 const OWNER: usize = 24;
 /// What one character of the last hour stands for.
 const PART_OF_HOUR: time::Duration = time::Duration::minutes(5);

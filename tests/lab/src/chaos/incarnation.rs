@@ -26,7 +26,7 @@ impl IncarnationId {
         self.instance == OPERATORS
     }
 
-    /// Returns the owner id, which all incarnations of an instance share.
+    /// Returns the owner ID, which all incarnations of an instance share.
     pub fn owner(self) -> String {
         owner(self.instance)
     }

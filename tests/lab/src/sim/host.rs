@@ -21,7 +21,7 @@ use super::plan::{Member, Settings};
 
 /// A host with one process on it, from the start of the process to its end.
 pub struct Host {
-    /// The owner id.
+    /// The owner ID.
     pub owner: OwnerId,
     /// The consumer group.
     pub group: ConsumerGroup,

@@ -50,7 +50,7 @@ pub struct Scale {
     pub incident_every: Duration,
     /// Whether owners of other SDKs may take part. Default yes.
     pub foreign: bool,
-    /// Whether the storage is an `Account`, and owner ids may end with dots. The plan of a seed is otherwise the same.
+    /// Whether the storage is an `Account`, and owner IDs may end with dots. The plan of a seed is otherwise the same.
     /// Default no.
     pub platform: bool,
     /// Whether all settings are drawn from the whole range that `build` accepts, and not only some of them near their
@@ -163,7 +163,7 @@ pub struct Settings {
     pub own_positions: OwnPositions,
     /// What keeps leases alive.
     pub lease_scope: LeaseScope,
-    /// Whether an instance has the same owner id after a restart.
+    /// Whether an instance has the same owner ID after a restart.
     pub stable_names: bool,
     /// The longest time that a request takes without faults.
     pub latency: Duration,
@@ -217,9 +217,9 @@ pub enum OwnPositions {
 pub struct Member {
     /// The implementation that it runs.
     pub role: Role,
-    /// The number in its owner id.
+    /// The number in its owner ID.
     pub number: u32,
-    /// How many dots its owner id ends with. Two members with one number differ in this.
+    /// How many dots its owner ID ends with. Two members with one number differ in this.
     pub dots: usize,
     /// When it first starts.
     pub starts_at: Duration,

@@ -64,7 +64,7 @@ pub async fn run(plan: &Plan, factory: &dyn InstanceFactory, verbose: bool) -> R
 enum Action {
     Begin(usize),
     End(usize),
-    /// A member starts unless it is running. With `replaces` it starts in any case, with the owner id of the previous
+    /// A member starts unless it is running. With `replaces` it starts in any case, with the owner ID of the previous
     /// incarnation.
     Start {
         member: u32,

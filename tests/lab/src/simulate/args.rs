@@ -58,7 +58,7 @@ pub struct Args {
     #[arg(long)]
     pub no_foreign: bool,
 
-    /// Simulates behavior of the real service that emulators do not have, and lets some owner ids end with dots.
+    /// Simulates behavior of the real service that emulators do not have, and lets some owner IDs end with dots.
     #[arg(long)]
     pub platform: bool,
 

@@ -1,7 +1,7 @@
 //! A processor of the official SDK 0.15 with its blob checkpoint store 0.9, which reports by JSON lines.
 //!
-//! processor <settings as JSON> takes its share of the partitions. It reports its owner id first, then the events
-//! that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after which
+//! processor <settings as JSON> takes its share of the partitions. It reports its owner ID first, then the events that
+//! it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after which
 //! checkpoint it starts. It shuts down when its standard input ends.
 
 use std::cell::RefCell;

@@ -23,7 +23,7 @@ import reactor.core.publisher.Flux;
 /**
  * A processor of the Java SDK that reports by JSON lines.
  *
- * <p>{@code Processor <settings as JSON>} takes its share of the partitions. It reports its owner id first, then the
+ * <p>{@code Processor <settings as JSON>} takes its share of the partitions. It reports its owner ID first, then the
  * events that it processes, before their checkpoint, and its errors. Before the events of a partition, it reports after
  * which checkpoint it starts. It shuts down gracefully when its standard input ends.
  */
