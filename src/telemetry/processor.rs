@@ -157,6 +157,7 @@ pub(crate) fn handler_failed(
     error: &Error,
     policy: &dyn fmt::Debug,
     parks: bool,
+    retry_in: Option<Duration>,
 ) {
     let (first_sequence_number, last_sequence_number) = batch.unzip();
     either!(
@@ -168,6 +169,7 @@ pub(crate) fn handler_failed(
         attempt,
         error = %Causes(error),
         ?policy,
+        retry_in = retry_in.map(tracing::field::debug),
         "handler failed"
     );
 }

@@ -532,7 +532,7 @@ mod tracked_events {
         let reported = log.text();
         let failed = reported.lines().find(|line| line.contains("handler failed")).unwrap();
         assert!(failed.contains("event 2 could not be processed: failed on request"), "{failed}");
-        assert!(failed.contains("attempt=1 "), "{failed}");
+        assert!(failed.contains("attempt=1 ") && failed.contains("retry_in=100ms"), "{failed}");
         assert!(a.handle.health().issues.is_empty());
         assert!(a.shut_down().await.unwrap().is_clean());
     }

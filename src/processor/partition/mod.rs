@@ -132,9 +132,12 @@ impl<S: EventSource, H: Handler<S::Event>> PartitionTask<S, H> {
                 self.control.metrics.count_handler_failure();
                 let restarts_at_once = machine.backoff.restarts_at_once();
                 let policy = if restarts_at_once { &OnFailure::Restart } else { &self.shared.config.on_failure };
-                let parks = matches!(policy, OnFailure::Park);
                 let attempt = self.control.failures.current_failure().map(|failing| failing.failures);
-                telemetry::handler_failed(partition, progress.take_batch(), attempt, &error, policy, parks);
+                let parks = matches!(policy, OnFailure::Park);
+                let restarts = matches!(policy, OnFailure::Restart);
+                let retry_in = restarts.then(|| machine.backoff.upcoming_restart_wait());
+                let batch = progress.take_batch();
+                telemetry::handler_failed(partition, batch, attempt, &error, policy, parks, retry_in);
                 self.report_failure(&error);
                 machine.step(StepOutcome::HandlerFailed(error))
             }

@@ -12,7 +12,7 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How long to wait before the next attempt, and what counts as progress.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RestartBackoff {
     /// How many waits in a row came after an attempt that finished nothing new.
     failures: u32,
@@ -48,6 +48,11 @@ impl RestartBackoff {
     /// Returns the wait before the restart after a failure of the handler.
     pub(crate) fn next_restart_wait(&mut self) -> Duration {
         self.next_wait().min(self.restart_limit.take().unwrap_or(Duration::MAX))
+    }
+
+    /// Returns what [`next_restart_wait`](Self::next_restart_wait) will return, for logs.
+    pub(crate) fn upcoming_restart_wait(&self) -> Duration {
+        self.clone().next_restart_wait()
     }
 
     /// Limits the wait before the next restart, or removes the limit.
@@ -128,6 +133,7 @@ mod tests {
         let mut backoff = RestartBackoff::default();
         backoff.limit_restart(Some(Duration::ZERO));
         assert!(backoff.restarts_at_once());
+        assert_eq!(backoff.upcoming_restart_wait(), Duration::ZERO);
         assert_eq!([backoff.next_restart_wait(), backoff.next_restart_wait()], [Duration::ZERO, FIRST_WAIT * 2]);
         backoff.limit_restart(Some(Duration::ZERO));
         assert_eq!(backoff.next_wait(), FIRST_WAIT * 4, "a link or the storage is another matter");
