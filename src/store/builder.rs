@@ -255,8 +255,8 @@ impl GroupStoreBuilder {
             }
             (Err(_), Some(case)) if self.read_only => Ok(case),
             (Err(conflict), None) if self.read_only => Err(Error::config(format!(
-                "{conflict}: choose the casing to read with `StoreConfig::with_blob_name_case`, or `--blob-name-case` in \
-                     `ehcp`"
+                "{conflict}: choose the casing to read with `StoreConfig::with_blob_name_case`, or with \
+                 `--blob-name-case` in `ehcp`"
             ))),
             (Err(conflict), _) => Err(conflict.into()),
         }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::fleet::Fleet;
 use crate::program::Program;
+use crate::undo::write;
 
 const SECRET: &str = "c2VjcmV0c2VjcmV0";
 
@@ -79,6 +80,11 @@ async fn differences_end_with_2() {
     let mut fleet = Fleet::with_batches(2, 8).await;
     fleet.all_published().await;
     let program = Program::for_fleet(&fleet).await;
+    write(&fleet, "$default/ownership/0", &[("ownerid", "")]).await;
+    for execute in [&[][..], &["--execute"]] {
+        let run = program.run(&[&["init", "--to-latest", "--no-hub"], execute].concat()).await.ended(1);
+        assert!(!run.stderr.contains("nothing to do"), "{}", run.stderr);
+    }
     let run = program.run(&["init", "--to-earliest"]).await.ended(2);
     assert!(run.stderr.contains("dry run: would create 2 checkpoints; add --execute"), "{}", run.stderr);
     program.run(&["init", "--to-earliest", "--execute"]).await.ended(0);

@@ -41,7 +41,7 @@ fn at(positions: &[(&str, i64)]) -> BTreeMap<String, i64> {
     positions.iter().map(|(partition, number)| ((*partition).to_owned(), *number)).collect()
 }
 
-async fn write(fleet: &Fleet, blob: &str, pairs: &[(&str, &str)]) {
+pub async fn write(fleet: &Fleet, blob: &str, pairs: &[(&str, &str)]) {
     let metadata: Metadata = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     fleet.container.overwrite(&format!("localhost/orders/{blob}"), &metadata).await.unwrap();
 }

@@ -175,9 +175,10 @@ impl Loop {
         decided
     }
 
-    /// Wakes the state every second until it decides this. That takes at most ten minutes.
-    fn wake_until(&mut self, expected: &str) {
-        assert!((0..600).any(|_| self.after(1).contains(expected)), "nothing leads to `{expected}`");
+    /// Wakes the state every second until it decides this. Returns how many seconds that takes, at most ten minutes.
+    fn wake_until(&mut self, expected: &str) -> u64 {
+        let waited = (1..=600).find(|_| self.after(1).contains(expected));
+        waited.unwrap_or_else(|| panic!("nothing leads to `{expected}`"))
     }
 
     /// Lists the ownerships of [`listing_of`].
