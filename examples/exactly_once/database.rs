@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
+use eventhubs_checkpoint::processor::PositionTable;
 use rusqlite::{Connection, TransactionBehavior, params};
 
-pub type Result<T, E = rusqlite::Error> = std::result::Result<T, E>;
+pub type Result<T, E = crate::Failure> = std::result::Result<T, E>;
 
 /// An event, as far as the totals need it.
 #[derive(Clone, Debug)]
@@ -40,6 +41,7 @@ pub enum Committed {
 
 pub struct Database {
     connection: Connection,
+    positions: PositionTable,
     is_fenced: bool,
 }
 
@@ -47,25 +49,20 @@ impl Database {
     pub fn open(file: &Path, is_fenced: bool) -> Result<Self> {
         let connection = Connection::open(file)?;
         connection.busy_timeout(Duration::from_secs(20))?;
+        let positions = PositionTable::for_sqlite("positions")?;
+        connection.execute_batch("PRAGMA journal_mode = WAL")?;
+        connection.execute_batch(positions.create_table())?;
         connection.execute_batch(
-            "PRAGMA journal_mode = WAL;
-             CREATE TABLE IF NOT EXISTS totals (
-                 customer TEXT PRIMARY KEY, orders INTEGER NOT NULL, amount INTEGER NOT NULL);
-             CREATE TABLE IF NOT EXISTS positions (
-                 partition_id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, position INTEGER);",
+            "CREATE TABLE IF NOT EXISTS totals (
+                 customer TEXT PRIMARY KEY, orders INTEGER NOT NULL, amount INTEGER NOT NULL)",
         )?;
-        Ok(Self { connection, is_fenced })
+        Ok(Self { connection, positions, is_fenced })
     }
 
     /// Begins an epoch, and returns the position of the partition, if there is one. From now on all commits of earlier
     /// epochs are rejected, so the position cannot change anymore before this owner changes it.
     pub fn begin_epoch(&mut self, partition: &str, epoch: i64) -> Result<Option<i64>> {
-        self.connection.query_row(
-            "INSERT INTO positions (partition_id, epoch, position) VALUES (?1, ?2, NULL)
-             ON CONFLICT (partition_id) DO UPDATE SET epoch = max(epoch, ?2) RETURNING position",
-            params![partition, epoch],
-            |row| row.get(0),
-        )
+        Ok(self.connection.query_row(self.positions.begin_epoch(), params![partition, epoch], |row| row.get(0))?)
     }
 
     /// Adds the orders to the totals and advances the position from before the first to the last event, both or
@@ -76,11 +73,8 @@ impl Database {
         // Without the check, every commit is accepted.
         let epoch = if self.is_fenced { epoch } else { i64::MAX };
         let first = if self.is_fenced { events.0 } else { i64::MAX };
-        let changed = transaction.execute(
-            "UPDATE positions SET position = ?4
-             WHERE partition_id = ?1 AND epoch <= ?2 AND (position IS NULL OR position < ?3)",
-            params![partition, epoch, first, events.1],
-        )?;
+        let changed =
+            transaction.execute(self.positions.advance_position(), params![partition, epoch, first, events.1])?;
         if changed == 0 {
             // Dropping the transaction rolls it back.
             return Ok(Committed::Fenced);
@@ -98,23 +92,21 @@ impl Database {
 
     /// Moves the position without any result, because the partition cannot be read from the stored one.
     pub fn move_to(&mut self, partition: &str, epoch: i64, position: i64) -> Result<()> {
-        self.connection.execute(
-            "UPDATE positions SET position = ?3 WHERE partition_id = ?1 AND epoch <= ?2",
-            params![partition, epoch, position],
-        )?;
+        self.connection.execute(self.positions.follow_processor(), params![partition, epoch, position])?;
         Ok(())
     }
 
     pub fn totals(&self) -> Result<Vec<Total>> {
         let mut query = self.connection.prepare("SELECT customer, orders, amount FROM totals ORDER BY customer")?;
-        query
-            .query_map([], |row| Ok(Total { customer: row.get(0)?, orders: row.get(1)?, amount: row.get(2)? }))?
-            .collect()
+        let totals =
+            query.query_map([], |row| Ok(Total { customer: row.get(0)?, orders: row.get(1)?, amount: row.get(2)? }))?;
+        Ok(totals.collect::<rusqlite::Result<_>>()?)
     }
 
     /// Returns the position of each partition.
     pub fn positions(&self) -> Result<Vec<(String, i64)>> {
         let mut query = self.connection.prepare("SELECT partition_id, coalesce(position, -1) FROM positions")?;
-        query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect()
+        let positions = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(positions.collect::<rusqlite::Result<_>>()?)
     }
 }

@@ -28,7 +28,7 @@ impl Totals {
     ) -> Result<T, HandlerError> {
         let database = Arc::clone(&self.database);
         let running = spawn_blocking(move || transaction(&mut database.lock().unwrap_or_else(PoisonError::into_inner)));
-        Ok(running.await??)
+        running.await?
     }
 }
 

@@ -28,3 +28,4 @@ mod end_to_end;
 mod mixed_fleet;
 mod neighbors;
 mod official_processor;
+mod position_table;
