@@ -271,6 +271,13 @@ impl EventHubEmulator {
         format!("{};UseDevelopmentEmulator=true", self.connection_string().replace("sb://localhost/", &address))
     }
 
+    /// Returns [`connection_string_with_port`](Self::connection_string_with_port) for all event hubs of the namespace:
+    /// clients must name the event hub that they connect to.
+    #[must_use]
+    pub fn namespace_connection_string_with_port(&self) -> String {
+        self.connection_string_with_port().replace(&format!(";EntityPath={}", self.name), "")
+    }
+
     /// Returns the ids of the partitions, starting at `"0"`.
     #[must_use]
     pub fn partition_ids(&self) -> Vec<String> {

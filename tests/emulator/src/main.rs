@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Parser;
-use eventhubs_emulator::{DEFAULT_RETENTION_COUNT, EventHubEmulator};
+use eventhubs_emulator::{DEFAULT_RETENTION_COUNT, EventHubEmulator, HubSettings};
 use tokio::time::{MissedTickBehavior, interval};
 
 /// An Azure Event Hubs emulator on this machine, which speaks AMQP without TLS.
@@ -35,6 +35,11 @@ struct Args {
     #[arg(long, default_value = "hub")]
     name: String,
 
+    /// Another event hub with the same partitions, consumer groups and retention, for example for dead letters. May be
+    /// repeated. The connection string is then for the whole namespace, so programs must name the event hub.
+    #[arg(long = "other-event-hub", value_name = "NAME")]
+    other_event_hubs: Vec<String>,
+
     /// A consumer group in addition to $Default. May be repeated.
     #[arg(long = "consumer-group", value_name = "GROUP")]
     consumer_groups: Vec<String>,
@@ -42,6 +47,14 @@ struct Args {
     /// Adds this many events of 100 bytes per second, to one partition after the other.
     #[arg(long, value_name = "EVENTS", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     publish_rate: Option<u32>,
+}
+
+impl Args {
+    /// Applies the settings that all event hubs share.
+    fn apply_to(&self, hub: HubSettings) -> HubSettings {
+        let hub = hub.with_partitions(self.partitions).with_retention_count(self.retention_count);
+        self.consumer_groups.iter().fold(hub, HubSettings::with_consumer_group)
+    }
 }
 
 #[tokio::main]
@@ -53,18 +66,22 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_writer(std::io::stderr)
         .init();
 
-    let mut builder = EventHubEmulator::builder(args.name)
+    let mut builder = EventHubEmulator::builder(&args.name)
         .with_partitions(args.partitions)
         .with_retention_count(args.retention_count);
-    for group in args.consumer_groups {
+    for group in &args.consumer_groups {
         builder = builder.with_consumer_group(group);
     }
+    for name in &args.other_event_hubs {
+        builder = builder.with_event_hub(name, |hub| args.apply_to(hub));
+    }
     let hub = builder.start(&format!("{}:{}", args.host, args.port)).await?;
-    println!(
-        "EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{}'",
-        hub.endpoint(),
+    let connection_string = if args.other_event_hubs.is_empty() {
         hub.connection_string_with_port()
-    );
+    } else {
+        hub.namespace_connection_string_with_port()
+    };
+    println!("EVENTHUBS_ENDPOINT='{}' EVENTHUBS_CONNECTION_STRING='{connection_string}'", hub.endpoint());
     if let Some(rate) = args.publish_rate {
         tokio::select! {
             () = publish(&hub, rate) => {}
