@@ -29,6 +29,16 @@ impl HubAccess {
     pub(super) fn from_credential(credential: Arc<dyn TokenCredential>) -> Self {
         Self::Token(RenewableCredential::new(credential))
     }
+
+    /// Returns this namespace, or without one the namespace that the connection string names.
+    pub(super) fn resolve_namespace(&self, given: Option<&str>) -> Result<String> {
+        match (given, self) {
+            (None, Self::ConnectionString(connection_string)) => {
+                Ok(connection_string.parse_current()?.namespace().to_owned())
+            }
+            _ => Ok(given.unwrap_or_default().to_owned()),
+        }
+    }
 }
 
 /// A connection string that can be replaced while an [`EventHubSource`](crate::EventHubSource) and an

@@ -6,30 +6,25 @@ use std::time::Duration;
 
 use azure_core::credentials::TokenCredential;
 use azure_core_amqp::message::{AmqpAnnotationKey, AmqpAnnotations, AmqpApplicationProperties};
-use azure_core_amqp::{AmqpMessage, AmqpSimpleValue, AmqpSymbol};
-use azure_messaging_eventhubs::ProducerClient;
+use azure_core_amqp::{AmqpMessage, AmqpSymbol};
 use azure_messaging_eventhubs::builders::ProducerClientBuilder;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use time::format_description::well_known::Rfc3339;
+use azure_messaging_eventhubs::{ProducerClient, SendMessageOptions};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 use super::CLIENT_REQUEST_TIMEOUT;
 use super::credentials::{HubAccess, ReplaceableConnectionString};
+use super::dead_letter_origin::DeadLetterOrigin;
 use super::errors;
 use super::source::connection::{Connection, Connector, Settings};
 use super::source::connection_health::{ConnectionOutcome, Route};
 use crate::error::{Error, ErrorKind, Result};
-use crate::model::{ConsumerGroup, PartitionId};
+use crate::model::PartitionId;
 use crate::processor::HandlerError;
 use crate::processor::dead_letters::{DeadLetter, DeadLetterSink, UndecodableEvent};
-use crate::source::Positioned;
-use crate::telemetry::{self, Causes};
+use crate::telemetry;
 use crate::util::lock;
-
-/// The longest text of an error, in bytes. The event and its properties together must not exceed the size limit of the
-/// event hub.
-const LONGEST_ERROR: usize = 1024;
 
 /// How many connections there are besides the first one, at most.
 const FURTHER: usize = 7;
@@ -151,7 +146,11 @@ impl EventHubDeadLetterSink {
     }
 
     async fn send(&self, message: AmqpMessage) -> Result<()> {
-        self.connections.with_free_connection(async |connection| send_on(connection, message).await).await
+        self.connections
+            .with_free_connection(async |connection| {
+                send_on(connection, "the event hub for dead letters", message, None).await
+            })
+            .await
     }
 }
 
@@ -232,17 +231,23 @@ impl Drop for Place<'_> {
     }
 }
 
-async fn send_on(connection: &Connection<ProducerClient>, message: AmqpMessage) -> Result<()> {
+/// Sends a message to a partition, or to the one that the event hub chooses.
+pub(super) async fn send_on(
+    connection: &Connection<ProducerClient>,
+    what: &str,
+    message: AmqpMessage,
+    partition: Option<&PartitionId>,
+) -> Result<()> {
     let client = connection.usable_client().await;
+    let options = SendMessageOptions { partition_id: partition.map(|id| id.as_str().to_owned()) };
     // The client may wait forever for a lost response.
-    let sent = timeout(CLIENT_REQUEST_TIMEOUT, client.inner().send_message(message, None)).await;
+    let sent = timeout(CLIENT_REQUEST_TIMEOUT, client.inner().send_message(message, Some(options))).await;
     let outcome = match &sent {
         Ok(Ok(())) => ConnectionOutcome::Responded,
         Ok(Err(error)) => errors::connection_outcome(error),
         Err(_) => ConnectionOutcome::Broken,
     };
     client.record_outcome(&Route::Hub, outcome);
-    let what = "the event hub for dead letters";
     match sent {
         Ok(sent) => sent.map_err(|error| errors::send_error(what, error)),
         Err(elapsed) => Err(Error::new(
@@ -259,10 +264,8 @@ impl DeadLetterSink<ReceivedEventData> for EventHubDeadLetterSink {
     }
 
     async fn store_undecodable(&self, event: UndecodableEvent) -> Result<(), HandlerError> {
-        // The client could not decode the event: there is no body, and the origin is known in part.
         let mut properties = AmqpApplicationProperties::new();
-        add_place(&mut properties, &event.group, &event.partition_id, &event.error);
-        set_property(&mut properties, "x-original-sequence-number", event.sequence_number);
+        DeadLetterOrigin::of_undecodable(&event).add_to(&mut properties);
         let message =
             AmqpMessage::builder().with_body(Vec::<u8>::new()).with_application_properties(properties).build();
         Ok(self.send(message).await?)
@@ -295,12 +298,7 @@ impl EventHubDeadLetterSinkBuilder {
     ///
     /// The first dead letter shows whether the key or the credential is valid, and whether the event hub exists.
     pub async fn connect(self) -> Result<EventHubDeadLetterSink> {
-        let namespace = match (self.namespace, &self.access) {
-            (None, HubAccess::ConnectionString(connection_string)) => {
-                connection_string.parse_current()?.namespace().to_owned()
-            }
-            (namespace, _) => namespace.unwrap_or_default(),
-        };
+        let namespace = self.access.resolve_namespace(self.namespace.as_deref())?;
         let connector = Connector::new(&namespace, &self.event_hub, self.access, self.settings)?;
         Ok(EventHubDeadLetterSink { connections: SinkConnections::open(Arc::new(connector)).await? })
     }
@@ -316,20 +314,24 @@ impl fmt::Debug for EventHubDeadLetterSinkBuilder {
 fn message_of_letter(letter: &DeadLetter<ReceivedEventData>) -> AmqpMessage {
     let original = letter.event.raw_amqp_message();
     let mut properties = original.application_properties.clone().unwrap_or_default();
-    add_origin(&mut properties, letter);
-    // Keep the annotations that the producer has set. IoT Hub, for example, adds `iothub-connection-device-id`.
+    DeadLetterOrigin::of_event(letter).add_to(&mut properties);
+    AmqpMessage {
+        application_properties: Some(properties),
+        message_annotations: producer_annotations(original),
+        delivery_annotations: None,
+        ..original.clone()
+    }
+}
+
+/// Returns the annotations that the producer has set. IoT Hub, for example, adds `iothub-connection-device-id`.
+pub(super) fn producer_annotations(message: &AmqpMessage) -> Option<AmqpAnnotations> {
     let mut annotations = AmqpAnnotations::new();
-    for (key, value) in original.message_annotations.iter().flat_map(|annotations| annotations.0.iter()) {
+    for (key, value) in message.message_annotations.iter().flat_map(|annotations| annotations.0.iter()) {
         if !is_of_the_service(key) {
             annotations.insert(key.clone(), value.clone());
         }
     }
-    AmqpMessage {
-        application_properties: Some(properties),
-        message_annotations: (!annotations.0.is_empty()).then_some(annotations),
-        delivery_annotations: None,
-        ..original.clone()
-    }
+    (!annotations.0.is_empty()).then_some(annotations)
 }
 
 fn is_of_the_service(key: &AmqpAnnotationKey) -> bool {
@@ -342,52 +344,12 @@ fn is_of_the_service(key: &AmqpAnnotationKey) -> bool {
     }
 }
 
-fn add_origin(properties: &mut AmqpApplicationProperties, letter: &DeadLetter<ReceivedEventData>) {
-    let event = &letter.event;
-    add_place(properties, &letter.group, &letter.partition_id, &letter.error);
-    if let Some(number) = event.sequence_number() {
-        set_property(properties, "x-original-sequence-number", number);
-    }
-    if let Some(offset) = event.offset() {
-        set_property(properties, "x-original-offset", offset.as_str());
-    }
-    if let Some(Ok(time)) = event.enqueued_at().map(|time| time.format(&Rfc3339)) {
-        set_property(properties, "x-original-enqueued-time", time);
-    }
-    set_property(properties, "x-original-attempts", i32::try_from(letter.attempts).unwrap_or(i32::MAX));
-}
-
-fn add_place(
-    properties: &mut AmqpApplicationProperties,
-    group: &ConsumerGroup,
-    partition: &PartitionId,
-    error: &Error,
-) {
-    set_property(properties, "x-original-event-hub", group.event_hub());
-    set_property(properties, "x-original-consumer-group", group.name());
-    set_property(properties, "x-original-partition", partition.as_str());
-    let mut text = Causes(error).to_string();
-    text.truncate(
-        text.char_indices()
-            .map(|(start, char)| start + char.len_utf8())
-            .take_while(|end| *end <= LONGEST_ERROR)
-            .last()
-            .unwrap_or_default(),
-    );
-    set_property(properties, "x-original-error", text);
-}
-
-fn set_property(properties: &mut AmqpApplicationProperties, name: &str, value: impl Into<AmqpSimpleValue>) {
-    // `insert` keeps a former value, too.
-    while properties.0.remove(name).is_some() {}
-    properties.insert(name.to_owned(), value.into());
-}
-
 #[cfg(test)]
 mod tests {
-    use azure_core_amqp::AmqpValue;
+    use azure_core_amqp::{AmqpSimpleValue, AmqpValue};
 
     use super::*;
+    use crate::model::ConsumerGroup;
 
     fn letter(message: AmqpMessage, error: Error) -> DeadLetter<ReceivedEventData> {
         DeadLetter {
@@ -447,15 +409,5 @@ mod tests {
             ("iothub-connection-device-id", AmqpValue::String("thermostat-7".into())),
         ]);
         assert_eq!(message.message_annotations, of_the_producer.message_annotations);
-    }
-
-    #[test]
-    fn a_long_error_is_shortened_between_characters() {
-        let failed = Error::new(ErrorKind::Handler, "ü".repeat(LONGEST_ERROR));
-        let message = message_of_letter(&letter(annotated(&[]), failed));
-        let expected = AmqpSimpleValue::from("ü".repeat(LONGEST_ERROR / 2));
-        assert_eq!(property(&message, "x-original-error"), Some(&expected));
-        assert_eq!(property(&message, "x-original-offset"), None);
-        assert_eq!(message.message_annotations, None);
     }
 }

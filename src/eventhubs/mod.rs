@@ -2,8 +2,10 @@
 
 mod adapter;
 mod credentials;
+mod dead_letter_origin;
 mod dead_letters;
 mod errors;
+mod redriver;
 mod sdk;
 mod source;
 
@@ -11,7 +13,9 @@ use std::time::Duration;
 
 pub use adapter::{BlobCheckpointStore, BlobCheckpointStoreBuilder};
 pub use credentials::{RenewableCredential, ReplaceableConnectionString};
+pub use dead_letter_origin::DeadLetterOrigin;
 pub use dead_letters::{EventHubDeadLetterSink, EventHubDeadLetterSinkBuilder};
+pub use redriver::EventHubRedriver;
 pub use source::{EventHubSource, EventHubSourceBuilder, OwnerLevel, trace_context};
 
 /// A filter for the log, for `tracing_subscriber::EnvFilter`: what this crate logs at `info` and above, and nothing of

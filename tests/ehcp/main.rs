@@ -58,6 +58,7 @@ mod migrate;
 mod moves;
 mod page;
 mod profiles;
+mod redrive;
 mod relay;
 mod remedies;
 mod safety;

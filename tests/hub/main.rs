@@ -15,6 +15,7 @@ mod key_credential;
 mod operations;
 mod owner_levels;
 mod reading;
+mod redrive;
 mod relay;
 mod source;
 mod tokens;

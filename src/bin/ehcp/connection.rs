@@ -11,6 +11,7 @@ use eventhubs_checkpoint::admin::describe::{GroupDescription, GroupState};
 use eventhubs_checkpoint::admin::{HubRanges, Operator, OperatorBuilder, Reader};
 use eventhubs_checkpoint::azure_core::credentials::TokenCredential;
 use eventhubs_checkpoint::blob::azure::{Access, AzureContainer};
+use eventhubs_checkpoint::eventhubs::EventHubRedriver;
 use eventhubs_checkpoint::store::{BlobNameCase, GroupStore, NameCase, StoreConfig};
 use eventhubs_checkpoint::{ConsumerGroup, EventHubSource, OwnerId};
 use tokio::time::timeout;
@@ -21,6 +22,7 @@ use crate::output::print_note;
 use crate::profile::Profiles;
 
 const HUB_VARIABLE: &str = "EVENTHUBS_CONNECTION_STRING";
+const SEND_VARIABLE: &str = "EHCP_SEND_CONNECTION_STRING";
 const STORAGE_VARIABLE: &str = "AZURE_STORAGE_CONNECTION_STRING";
 /// How long a request to the event hub may take: a healthy one needs less than a second, a login with a slow tool more.
 const HUB_TIMEOUT: Duration = Duration::from_secs(20);
@@ -215,6 +217,15 @@ impl GroupConnection {
         }
     }
 
+    /// Returns what sends dead letters back to other event hubs of the namespace.
+    pub fn redriver(&self, option: Option<&str>) -> Result<EventHubRedriver> {
+        let secret = resolve_secret("--send-connection-string", option, SEND_VARIABLE)?;
+        Ok(match secret.as_ref().or(self.hub_secret.as_ref()) {
+            Some(secret) => EventHubRedriver::from_connection_string(without_event_hub(secret)),
+            None => EventHubRedriver::from_credential(self.group.namespace(), self.storage.new_credential()?),
+        })
+    }
+
     /// Reads the partitions of the event hub, and the events that they have.
     pub async fn read_ranges(&self, source: &EventHubSource) -> Result<HubRanges> {
         self.within_timeout(HubRanges::read(source)).await?.map_err(|error| Failure::from(error).context(HUB_CONTEXT))
@@ -346,6 +357,12 @@ fn read_secret(file: &str) -> Result<String> {
     Ok(text.trim_start_matches('\u{feff}').trim().to_owned())
 }
 
+/// Removes the event hub from a connection string. Its key may be one of the namespace, which the service decides.
+fn without_event_hub(secret: &str) -> String {
+    let is_kept = |part: &&str| !part.trim_start().to_ascii_lowercase().starts_with("entitypath=");
+    secret.split(';').filter(is_kept).collect::<Vec<_>>().join(";")
+}
+
 /// Returns whether a connection string is for this account, which is a name or a URL.
 fn is_for_account(secret: &str, account: &str) -> bool {
     let name = match account.split_once("://").map(|(_, rest)| rest.trim_end_matches('/')) {
@@ -383,6 +400,14 @@ mod tests {
         assert_eq!(full_namespace("ns.servicebus.chinacloudapi.cn"), "ns.servicebus.chinacloudapi.cn");
         assert_eq!(account_url("acc"), "https://acc.blob.core.windows.net");
         assert_eq!(account_url("http://127.0.0.1:10000/acc/"), "http://127.0.0.1:10000/acc");
+    }
+
+    #[test]
+    fn the_event_hub_is_removed_and_nothing_else() {
+        let secret = "Endpoint=sb://ns/;SharedAccessKey=a=;EntityPath=letters;UseDevelopmentEmulator=true";
+        let expected = "Endpoint=sb://ns/;SharedAccessKey=a=;UseDevelopmentEmulator=true";
+        assert_eq!(without_event_hub(secret), expected);
+        assert_eq!(without_event_hub(expected), expected);
     }
 
     #[test]

@@ -36,7 +36,7 @@ struct Measure {
 }
 
 const MEASURES: &[Measure] = &[
-    Measure { name: "files", at_most: 207.0, of: |code| ratio(code.files, 1) },
+    Measure { name: "files", at_most: 210.0, of: |code| ratio(code.files, 1) },
     Measure { name: "functions with more than 60 lines", at_most: 0.0, of: |code| ratio(longer_than(code, 60), 1) },
     Measure {
         name: "functions per 100 lines",

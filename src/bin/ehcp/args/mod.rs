@@ -20,7 +20,7 @@ pub use self::costing::CostArgs;
 use self::global::CONNECTION;
 pub use self::global::{Auth, CaseArg, Color, ConnectionSettings, Format, Global};
 pub use self::migrating::{LegacySource, MigrateArgs};
-pub use self::operating::{DeleteArgs, PauseArgs, ReleaseArgs, ResumeArgs};
+pub use self::operating::{DeleteArgs, PauseArgs, RedriveArgs, ReleaseArgs, ResumeArgs};
 pub use self::setting::{
     CopyArgs, ExactCase, ExportArgs, FileFormat, ImportArgs, InitArgs, Permission, ResetArgs, Selection, TargetArgs,
 };
@@ -35,7 +35,7 @@ const STYLES: Styles = Styles::styled()
 
 /// Inspects and manages Event Hubs consumer groups that checkpoint to Azure Blob Storage, whatever SDK they use.
 ///
-/// No record is written without --execute. Commands that move or delete checkpoints first save them in a file, and
+/// No record is written without --execute. Commands that set or delete checkpoints first save them in a file, and
 /// afterward show the command that undoes the change.
 ///
 /// Exit status: 0 done; 1 failed; 2 a dry run would change something, or there are findings; 3 refused for safety; 64
@@ -170,6 +170,16 @@ pub enum Command {
         after_help = "Examples:\n  ehcp peek -p 3\n  ehcp peek -p 3 --at 77211 --count 1 -o json --read-group tools"
     )]
     Peek(PeekArgs),
+    /// Sends dead letters back to the event hubs that they came from.
+    ///
+    /// --event-hub is the event hub of the dead letters. Letters after the checkpoint of --consumer-group are sent, and
+    /// the checkpoint follows. A letter becomes a new event for all consumer groups of its event hub. After a crash, up
+    /// to 100 letters may be sent twice. Letters that come during the run stay for the next one.
+    #[command(after_help = "Examples:
+  ehcp redrive -e orders-dead-letters
+  ehcp redrive -e orders-dead-letters --max 1 --execute     tries it with one letter
+  ehcp redrive -e orders-dead-letters --send-connection-string @send.txt --execute")]
+    Redrive(RedriveArgs),
     /// Checks a group for a monitoring system, with the exit status of a Nagios plugin.
     #[command(
         after_help = "Examples:\n  ehcp check --lag-warn 1000 --lag-crit 100000 --lag-age-warn 5m\n  ehcp check --updated-within 10m -o json\n\nExit status: 0 ok; 1 warning; 2 critical; 3 unknown"

@@ -1,5 +1,7 @@
-//! The arguments of the commands that delete records, and that release, pause and resume partitions.
+//! The arguments of the commands that delete records, that release, pause and resume partitions, and that redrive dead
+//! letters.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,6 +54,22 @@ pub struct ReleaseArgs {
     /// Takes partitions also in a group with live owners of other SDKs, which may continue to process them.
     #[arg(long, requires = "live")]
     pub force: bool,
+}
+
+#[derive(Debug, ClapArgs)]
+pub struct RedriveArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Takes at most this many letters. The others stay for the next run.
+    #[arg(long, value_name = "N")]
+    pub max: Option<NonZeroUsize>,
+    /// A file with the connection string of the namespace to send with, as @FILE [default:
+    /// EHCP_SEND_CONNECTION_STRING, or how the dead letters are read].
+    #[arg(long, value_name = "@FILE")]
+    pub send_connection_string: Option<String>,
+    /// Sends. Without it, the command shows what it would do.
+    #[arg(long)]
+    pub execute: bool,
 }
 
 #[derive(Debug, ClapArgs)]

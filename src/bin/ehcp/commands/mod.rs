@@ -15,6 +15,7 @@ mod pause;
 mod peek;
 pub mod positions;
 mod profile;
+mod redrive;
 mod release;
 mod reset;
 mod setting;
@@ -48,6 +49,7 @@ pub async fn run(args: Args) -> Result<u8> {
         Command::Copy(copy) => reset::run_copy(&global, copy).await?,
         Command::Migrate(migrate) => migrate::run(&global, &migrate).await?,
         Command::Peek(peek) => peek::run(&global, &peek).await?,
+        Command::Redrive(redrive) => redrive::run(&global, &redrive).await?,
         Command::Doctor(doctor) => doctor::run(&global, &doctor).await?,
         Command::Cost(cost) => cost::run(&global, &cost).await?,
         Command::Keda(keda) => keda::run(&global, &keda).await?,
