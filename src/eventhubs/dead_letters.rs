@@ -154,12 +154,12 @@ impl EventHubDeadLetterSink {
     }
 }
 
-/// The connections of a sink: one that is always open, and further ones that are opened while others are busy.
+/// The connections to an event hub for messages: one that is always open, and further ones that are opened while others are busy.
 ///
 /// The client sends one message after the other on a connection, and waits for each response, so that messages which
 /// are to be sent at once need several.
 #[derive(Debug)]
-struct SinkConnections {
+pub(super) struct SinkConnections {
     connector: Arc<Connector<ProducerClient>>,
     first: Connection<ProducerClient>,
     further: [OnceLock<Connection<ProducerClient>>; FURTHER],
@@ -171,7 +171,7 @@ struct SinkConnections {
 }
 
 impl SinkConnections {
-    async fn open(connector: Arc<Connector<ProducerClient>>) -> Result<Self> {
+    pub(super) async fn open(connector: Arc<Connector<ProducerClient>>) -> Result<Self> {
         Ok(Self {
             first: Connection::open(Arc::clone(&connector)).await?,
             connector,
@@ -184,7 +184,7 @@ impl SinkConnections {
 
     /// Waits until a connection is free, and lends it to this work. If no further one can be opened, lends the first
     /// one in its place.
-    async fn with_free_connection<T>(&self, work: impl AsyncFnOnce(&Connection<ProducerClient>) -> T) -> T {
+    pub(super) async fn with_free_connection<T>(&self, work: impl AsyncFnOnce(&Connection<ProducerClient>) -> T) -> T {
         // The semaphore is never closed.
         let _permit = self.places.acquire().await;
         let place = Place::take(&self.free);

@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use azure_core::credentials::TokenCredential;
 use azure_core_amqp::AmqpMessage;
-use azure_messaging_eventhubs::ProducerClient;
 use azure_messaging_eventhubs::builders::ProducerClientBuilder;
 use azure_messaging_eventhubs::models::ReceivedEventData;
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use super::credentials::{HubAccess, ReplaceableConnectionString};
 use super::dead_letter_origin::DeadLetterOrigin;
-use super::dead_letters::{producer_annotations, send_on};
-use super::source::connection::{Connection, Connector};
+use super::dead_letters::{SinkConnections, producer_annotations, send_on};
+use super::source::connection::Connector;
 use crate::error::{Error, ErrorKind, Result};
+use crate::util::lock;
 
 /// Sends dead letters back to the event hubs that they came from, for example once the handler is corrected. `ehcp
 /// redrive` does it for all letters in an event hub.
@@ -24,7 +24,14 @@ use crate::error::{Error, ErrorKind, Result};
 /// ([`DeadLetterOrigin`]): with its partition key if it has one, and otherwise in its original partition. It comes after
 /// the events that are there already, so a later event of the same key may have been processed before. It reaches all
 /// consumer groups of the event hub: a handler that must not process it again compares
-/// [`DeadLetterOrigin::consumer_group`]. If the event fails again, the sink replaces the properties.
+/// [`DeadLetterOrigin::consumer_group`]. If the event fails again, the sink replaces the properties. They do not name
+/// the namespace: letters of several namespaces need several redrivers, and event hubs for dead letters.
+///
+/// A letter may be sent twice, after a crash or a lost response: the partition and the sequence number in its
+/// properties identify it. The official client reports success also if the event hub releases or modifies a transfer
+/// instead of accepting it. Such a letter is not sent.
+///
+/// Up to eight letters are sent at once to each event hub, each on a connection of its own.
 ///
 /// To process dead letters in one consumer group alone, run its handler on the event hub of the dead letters instead.
 ///
@@ -59,7 +66,8 @@ pub struct EventHubRedriver {
     namespace: Option<String>,
     access: HubAccess,
     settings: Arc<dyn Fn(ProducerClientBuilder) -> ProducerClientBuilder + Send + Sync>,
-    connections: Mutex<HashMap<String, Arc<Connection<ProducerClient>>>>,
+    /// By the event hub.
+    targets: Mutex<HashMap<String, Arc<OnceCell<SinkConnections>>>>,
 }
 
 impl EventHubRedriver {
@@ -80,7 +88,7 @@ impl EventHubRedriver {
     }
 
     fn new(namespace: Option<String>, access: HubAccess) -> Self {
-        Self { namespace, access, settings: Arc::new(|client| client), connections: Mutex::default() }
+        Self { namespace, access, settings: Arc::new(|client| client), targets: Mutex::default() }
     }
 
     /// Sets options of the client's own builder, as
@@ -93,7 +101,7 @@ impl EventHubRedriver {
         Self { settings: Arc::new(settings), ..self }
     }
 
-    /// Sends a dead letter back, within 40 s. Returns once the event hub has stored it.
+    /// Sends a dead letter back, within 20 s after it has got a connection. Returns once the event hub has accepted it.
     ///
     /// # Errors
     ///
@@ -104,11 +112,12 @@ impl EventHubRedriver {
     /// - [`ErrorKind::Unauthorized`] if the key or the credential may not send there. Add the permission.
     /// - [`ErrorKind::Indeterminate`] if no response came: the event was sent, or not. Sending the letter again may
     ///   store it twice.
-    /// - [`ErrorKind::EventSource`] if the event hub cannot be reached or rejects the event. Retry.
+    /// - [`ErrorKind::EventSource`] if the event hub cannot be reached, or rejects the event, or if the connection broke:
+    ///   then the event may have been sent. Retry.
     pub async fn send_back(&self, letter: &ReceivedEventData) -> Result<()> {
         let origin = DeadLetterOrigin::of(letter)
             .ok_or_else(|| Error::new(ErrorKind::InvalidArgument, "the event has no x-original-* properties"))?;
-        if !origin.has_content() {
+        if !origin.has_content {
             return Err(Error::new(
                 ErrorKind::InvalidArgument,
                 "the dead letter has no content: the client could not decode the event",
@@ -122,23 +131,23 @@ impl EventHubRedriver {
         };
         // The event hub derives the partition from the key.
         let partition = letter.partition_key().is_none().then_some(&origin.partition_id);
-        let connection = self.connect(&origin.event_hub).await?;
-        send_on(&connection, &format!("event hub {}", origin.event_hub), message, partition).await
+        let what = format!("event hub {}", origin.event_hub);
+        let target = self.target(&origin.event_hub);
+        let connections = target.get_or_try_init(|| self.connect(&origin.event_hub)).await?;
+        connections.with_free_connection(async |connection| send_on(connection, &what, message, partition).await).await
     }
 
-    /// Returns the connection to an event hub. Opens it if it is the first letter for it.
-    async fn connect(&self, event_hub: &str) -> Result<Arc<Connection<ProducerClient>>> {
-        let mut connections = self.connections.lock().await;
-        if let Some(connection) = connections.get(event_hub) {
-            return Ok(Arc::clone(connection));
-        }
+    /// Returns the place for the connections to an event hub, so that one that cannot be reached does not delay others.
+    fn target(&self, event_hub: &str) -> Arc<OnceCell<SinkConnections>> {
+        Arc::clone(lock(&self.targets).entry(event_hub.to_owned()).or_default())
+    }
+
+    async fn connect(&self, event_hub: &str) -> Result<SinkConnections> {
         let namespace = self.access.resolve_namespace(self.namespace.as_deref())?;
         let settings = Arc::clone(&self.settings);
         let connector =
             Connector::new(&namespace, event_hub, self.access.clone(), Box::new(move |client| settings(client)))?;
-        let connection = Arc::new(Connection::open(Arc::new(connector)).await?);
-        connections.insert(event_hub.to_owned(), Arc::clone(&connection));
-        Ok(connection)
+        SinkConnections::open(Arc::new(connector)).await
     }
 }
 

@@ -118,8 +118,8 @@ impl PositionTable {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidArgument`] if the name is not one or two words (a schema and a table) of at most 63 lowercase
-    /// letters, digits and underscores, with a dot between them. Choose another name.
+    /// [`ErrorKind::InvalidArgument`] if the name is not a table, or a schema, a dot and a table: each at most 63
+    /// lowercase letters, digits and underscores, and not a digit first. Choose another name.
     pub fn for_sqlite(name: &str) -> Result<Self> {
         Self::with_parameters(name, '?')
     }
@@ -140,7 +140,7 @@ impl PositionTable {
                 ErrorKind::InvalidArgument,
                 format!(
                     "{name:?} is no name for a table of positions: use at most {LONGEST_NAME} lowercase letters, digits and \
-                     underscores, after a schema and a dot if needed"
+                     underscores, no digit first, after a schema and a dot if needed"
                 ),
             ));
         }
@@ -177,7 +177,7 @@ impl PositionTable {
     }
 
     /// Returns the statement that begins an epoch, and returns the position of the partition. Once it is committed,
-    /// [`advance_position`](Self::advance_position) rejects the commits of all previous owners, so nobody else moves the position.
+    /// [`advance_position`](Self::advance_position) rejects the commits of all previous owners.
     ///
     /// Parameters: partition ID, [epoch](crate::processor::PartitionStart::epoch). Returns one row with the position for
     /// [`OwnPosition::after`](crate::processor::OwnPosition::after): `NULL` if the partition has none yet.
@@ -194,7 +194,8 @@ impl PositionTable {
     /// later start has begun, or the partition was reset. The epoch rejects late commits of previous owners. The
     /// position rejects late commits of an earlier start of the same owner, for example after a handler timeout.
     ///
-    /// In SQLite, run it before the statements that write the results, or begin the transaction with `IMMEDIATE`.
+    /// Make it the first statement of the transaction. In SQLite, a transaction that reads first and then writes fails
+    /// at once if another one has written meanwhile; begin such a transaction with `IMMEDIATE`.
     #[must_use]
     pub fn advance_position(&self) -> &str {
         &self.advance_position
@@ -204,7 +205,9 @@ impl PositionTable {
     /// partition cannot be read from the stored one.
     ///
     /// Parameters: partition ID, [epoch](crate::PartitionContext::epoch),
-    /// [`started_elsewhere`](crate::PartitionContext::started_elsewhere). A later owner's position is not changed.
+    /// [`started_elsewhere`](crate::PartitionContext::started_elsewhere). A later owner's position is not changed. Wait for
+    /// the statement before [`started`](crate::processor::Handler::started) returns: nothing rejects it if it comes late,
+    /// after batches of the same owner.
     #[must_use]
     pub fn follow_processor(&self) -> &str {
         &self.follow_processor
@@ -216,7 +219,7 @@ impl PositionTable {
     /// Parameters: partition ID, sequence number of the last event that counts as processed; `NULL` to start after the
     /// checkpoint. It also raises the epoch, so a commit that is under way does not undo the change. Then
     /// [release](crate::processor::ProcessorHandle::release) the partition: its owner fails until then, and the next
-    /// ownership has a greater epoch.
+    /// ownership has a greater epoch. If no row was changed, the application has not started the partition yet.
     #[must_use]
     pub fn reset_position(&self) -> &str {
         &self.reset_position

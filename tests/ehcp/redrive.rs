@@ -1,15 +1,22 @@
 //! Dead letters are sent back to where they came from, once, and in order.
 
+use std::time::Duration;
+
 use azure_messaging_eventhubs::models::EventData;
 use azure_messaging_eventhubs::{ProducerClient, SendEventOptions};
 use eventhubs_checkpoint::blob::azure::AzureContainer;
 use eventhubs_checkpoint::store::GroupStore;
 use eventhubs_checkpoint::store::protocol::{Claim, ClaimOutcome};
 use eventhubs_checkpoint::{ConsumerGroup, OwnerId};
+#[cfg(unix)]
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, TIMEOUT};
 use crate::program::Program;
+#[cfg(unix)]
+use crate::program::Run;
 use crate::support::{azurite, repository};
 
 const LETTERS: &str = "orders-dead-letters";
@@ -55,14 +62,16 @@ async fn store_letters(fleet: &Fleet, letters: &[(&str, Sent<'_>)]) {
             event = event.add_property("x-original-attempts".to_owned(), 5_i32);
         }
         let options = SendEventOptions { partition_id: Some("0".to_owned()) };
-        producer.send_event(event.build(), Some(options)).await.unwrap();
+        timeout(TIMEOUT, producer.send_event(event.build(), Some(options))).await.unwrap().unwrap();
     }
 }
 
-/// Returns the bodies of the events in partition 1 of the event hub that the letters came from.
-async fn redriven(program: &Program) -> Vec<Value> {
-    let peek = ["-e", "orders", "peek", "-p", "1", "--at", "0", "--wait", "300ms"];
-    let events = program.json(&peek).await;
+/// Returns the bodies of this many events in partition 1 of the event hub that the letters came from.
+async fn returned(program: &Program, count: usize) -> Vec<Value> {
+    // Of more events than expected, one more shows up.
+    let count = (count + 1).to_string();
+    let events =
+        program.json(&["-e", "orders", "peek", "-p", "1", "--at", "0", "--count", &count, "--wait", "1s"]).await;
     events["events"].as_array().unwrap().iter().map(|event| event["body"].clone()).collect()
 }
 
@@ -73,27 +82,27 @@ async fn letters_are_sent_back_once() {
         ("first", Sent::From("orders")),
         ("plain", Sent::Plain),
         ("second", Sent::From("ORDERS")),
-        ("empty", Sent::Undecodable),
+        ("", Sent::Undecodable),
         ("own", Sent::From(LETTERS)),
         ("third", Sent::From("orders")),
     ];
     store_letters(&fleet, &letters).await;
-    let run = program.run(&["-e", LETTERS, "redrive"]).await.ended(2);
-    assert!(run.stderr.contains("dry run: would send 3 letters back and skip 3"), "{}", run.stderr);
-    assert!(run.stdout.contains("skip: no dead letter") && run.stdout.contains("no such customer"), "{}", run.stdout);
-    assert_eq!(redriven(&program).await, Vec::<Value>::new(), "a dry run sends nothing");
+    program.run(&["-e", LETTERS, "redrive"]).await.ended(2);
+    let plan = program.json(&["-e", LETTERS, "redrive"]).await;
+    assert_eq!((&plan["dry_run"], &plan["letters"][0]["letters"]), (&json!(true), &json!(6)));
+    assert_eq!(plan["letters"][0]["error"], json!("no such customer"), "of the first letter");
+    assert_eq!(returned(&program, 0).await, Vec::<Value>::new(), "a dry run sends nothing");
 
     program.run(&["-e", LETTERS, "redrive", "--max", "1", "--execute"]).await.ended(0);
-    assert_eq!(redriven(&program).await, [json!("first")]);
+    assert_eq!(returned(&program, 1).await, [json!("first")]);
     let rest = program.json(&["-e", LETTERS, "redrive", "--execute"]).await;
-    assert_eq!(rest["dry_run"], json!(false));
     let effects: Vec<_> = rest["letters"].as_array().unwrap().iter().map(|row| row["effect"].clone()).collect();
     assert_eq!(effects, ["send_back", "send_back", "skip_no_letter", "skip_no_content", "skip_same_hub"]);
-    assert_eq!(redriven(&program).await, [json!("first"), json!("second"), json!("third")]);
+    assert_eq!(returned(&program, 3).await, [json!("first"), json!("second"), json!("third")]);
     let run = program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
     assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
     assert_eq!(program.run(&["-e", LETTERS, "lag", "--sum"]).await.ended(0).stdout.trim(), "0");
-    assert_eq!(redriven(&program).await.len(), 3, "nothing is sent twice");
+    assert_eq!(returned(&program, 3).await.len(), 3, "nothing is sent twice");
 }
 
 #[tokio::test]
@@ -103,13 +112,13 @@ async fn a_letter_that_cannot_be_sent_stops_the_run() {
     store_letters(&fleet, &letters).await;
     for _ in 0..2 {
         let run = program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(1);
-        assert!(run.stderr.contains("letter 1 was not sent"), "{}", run.stderr);
+        assert!(run.stderr.contains("letter 1 of partition 0 was not sent; to skip it"), "{}", run.stderr);
         assert!(run.stderr.contains("event hub removed"), "{}", run.stderr);
-        assert_eq!(redriven(&program).await, [json!("first")], "letters before it are not sent again");
+        assert_eq!(returned(&program, 1).await, [json!("first")], "letters before it are not sent again");
     }
     program.run(&["-e", LETTERS, "reset", "-p", "0", "--to-sequence", "1", "--execute"]).await.ended(0);
     program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
-    assert_eq!(redriven(&program).await, [json!("first"), json!("last")]);
+    assert_eq!(returned(&program, 2).await, [json!("first"), json!("last")]);
 }
 
 #[tokio::test]
@@ -122,13 +131,11 @@ async fn a_live_owner_of_the_letters_is_refused() {
     let store = GroupStore::connect(container, group, OwnerId::new("reader").unwrap()).await.unwrap();
     let claimed = store.claim_all(vec![Claim::unowned(0.into())]).await;
     assert!(matches!(claimed[0].1, ClaimOutcome::Won(_)), "{claimed:?}");
-    for options in [&["redrive"][..], &["redrive", "--execute"]] {
-        let run = program.run(&[&["-e", LETTERS], options].concat()).await.ended(3);
-        assert!(run.stderr.contains("reader is processing partition 0"), "{}", run.stderr);
-    }
-    let other = ["-e", LETTERS, "-g", "tools", "redrive", "--execute"];
-    program.run(&other).await.ended(0);
-    assert_eq!(redriven(&program).await, [json!("first")]);
+    let run = program.run(&["-e", LETTERS, "redrive"]).await.ended(2);
+    assert!(run.stderr.contains("--execute would be refused: reader is processing partition 0"), "{}", run.stderr);
+    program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(3);
+    program.run(&["-e", LETTERS, "-g", "tools", "redrive", "--execute"]).await.ended(0);
+    assert_eq!(returned(&program, 1).await, [json!("first")]);
 }
 
 #[tokio::test]
@@ -142,10 +149,54 @@ async fn the_key_for_sending_may_be_another() {
         .write("send.txt", &fleet.hub.connection_string_with_port().replace("SharedAccessKey=", "SharedAccessKey=x"));
     let command = ["-e", LETTERS, "redrive", "--execute", "--send-connection-string", "@send.txt"];
     let run = program.run(&command).await.ended(1);
-    assert!(run.stderr.contains("letter 0 was not sent"), "{}", run.stderr);
+    assert!(run.stderr.contains("letter 0 of partition 0 was not sent: "), "{}", run.stderr);
     program.write("send.txt", &fleet.hub.connection_string_with_port());
     program.run(&command).await.ended(0);
-    assert_eq!(redriven(&program).await, [json!("first"), json!("second")]);
+    assert_eq!(returned(&program, 2).await, [json!("first"), json!("second")]);
     let run = program.run(&["-e", LETTERS, "redrive", "--send-connection-string", "SharedAccessKey=c2VjcmV0"]).await;
     assert!(!run.ended(64).stderr.contains("c2VjcmV0"));
+}
+
+/// The checkpoint is ahead of the letters of the new event hub.
+#[tokio::test]
+async fn letters_of_a_recreated_hub_are_sent() {
+    let (fleet, program) = fleet().await;
+    store_letters(&fleet, &[("first", Sent::From("orders")), ("second", Sent::From("orders"))]).await;
+    program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
+    // By the clock of the storage, in seconds.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    fleet.hub.event_hub(LETTERS).unwrap().recreate();
+    store_letters(&fleet, &[("third", Sent::From("orders"))]).await;
+    program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
+    assert_eq!(returned(&program, 3).await, [json!("first"), json!("second"), json!("third")]);
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn an_interrupted_run_is_continued() {
+    const COUNT: usize = 300;
+    let (fleet, program) = fleet().await;
+    let bodies: Vec<_> = (0..COUNT).map(|number| number.to_string()).collect();
+    let letters: Vec<_> = bodies.iter().map(|body| (body.as_str(), Sent::From("orders"))).collect();
+    store_letters(&fleet, &letters).await;
+    let sent = || fleet.hub.event_count("1").unwrap();
+    let running = program.spawn(&["-e", LETTERS, "redrive", "--execute"]);
+    let id = running.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).unwrap();
+    let some_are_sent = async {
+        while sent() < COUNT / 10 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(TIMEOUT, some_are_sent).await.unwrap();
+    kill_process(id, Signal::INT).unwrap();
+    let run = Run::of(timeout(TIMEOUT, running.wait_with_output()).await.unwrap().unwrap()).ended(1);
+    assert!(run.stderr.contains("interrupted: "), "{run:?}");
+    assert!(sent() < COUNT, "it ended before the interrupt");
+    program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
+    assert_eq!(returned(&program, COUNT).await, bodies, "each letter once, in order");
+
+    store_letters(&fleet, &[("expired", Sent::From("orders"))]).await;
+    assert_eq!(fleet.hub.event_hub(LETTERS).unwrap().expire_before("0", i64::MAX), Some(COUNT + 1));
+    let run = program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
+    assert!(run.stderr.contains("nothing to do"), "{run:?}");
 }

@@ -104,5 +104,9 @@ fn postgres_does_what_sqlite_does() {
     }
     let advanced: Vec<_> = steps.iter().zip(&results).filter(|(step, _)| step.statement == 1).collect();
     let accepted = advanced.iter().filter(|(_, result)| **result == json!(1)).count();
-    assert!((STEPS / 40..STEPS / 5).contains(&accepted), "{accepted} of {} accepted: both cases occur", advanced.len());
+    assert!(
+        (STEPS / 200..STEPS / 5).contains(&accepted),
+        "{accepted} of {} accepted: both cases occur",
+        advanced.len()
+    );
 }

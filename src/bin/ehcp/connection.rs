@@ -190,9 +190,9 @@ impl GroupConnection {
     }
 
     /// Connects as an instance of the group does, which verifies the storage. It claims nothing.
-    pub async fn connect_store(&self) -> Result<GroupStore> {
+    pub async fn connect_store(&self, owner: &str) -> Result<GroupStore> {
         let container = self.open_container(&self.container_name)?;
-        let builder = GroupStore::builder(container, self.group.clone(), OwnerId::new("ehcp")?);
+        let builder = GroupStore::builder(container, self.group.clone(), OwnerId::new(owner)?);
         Ok(builder.with_config(self.storage.store_config()).connect().await?)
     }
 
@@ -205,24 +205,36 @@ impl GroupConnection {
             Some(name) => ConsumerGroup::new(self.group.namespace(), self.group.event_hub(), name.as_str())?,
             None => self.group.clone(),
         };
+        self.connect_source(&read_group).await.map(Some)
+    }
+
+    /// Connects to the event hub, to read it through this consumer group.
+    pub async fn connect_source(&self, group: &ConsumerGroup) -> Result<EventHubSource> {
         let source = match &self.hub_secret {
-            Some(secret) => EventHubSource::from_connection_string(&read_group, secret.as_str()),
-            None => EventHubSource::from_credential(&read_group, self.storage.new_credential()?),
+            Some(secret) => EventHubSource::from_connection_string(group, secret.as_str()),
+            None => EventHubSource::from_credential(group, self.storage.new_credential()?),
         };
         let limit = self.hub_timeout();
         match timeout(limit, source.connect()).await {
-            Ok(Ok(source)) => Ok(Some(source)),
+            Ok(Ok(source)) => Ok(source),
             Ok(Err(error)) => Err(Failure::from(error).context(HUB_CONTEXT)),
             Err(_) => Err(Failure::failed(format!("no connection within {limit:?}")).context(HUB_CONTEXT)),
         }
     }
 
-    /// Returns what sends dead letters back to other event hubs of the namespace.
-    pub fn redriver(&self, option: Option<&str>) -> Result<EventHubRedriver> {
+    /// Returns how dead letters are sent back to other event hubs.
+    pub fn send_connection(&self, option: Option<&str>) -> Result<SendConnection> {
         let secret = resolve_secret("--send-connection-string", option, SEND_VARIABLE)?;
-        Ok(match secret.as_ref().or(self.hub_secret.as_ref()) {
-            Some(secret) => EventHubRedriver::from_connection_string(without_event_hub(secret)),
-            None => EventHubRedriver::from_credential(self.group.namespace(), self.storage.new_credential()?),
+        let Some(secret) = secret.as_ref().or(self.hub_secret.as_ref()).map(|secret| without_event_hub(secret)) else {
+            let credential = self.storage.new_credential()?;
+            let redriver = EventHubRedriver::from_credential(self.group.namespace(), credential);
+            return Ok(SendConnection { redriver, is_same_namespace: true });
+        };
+        let named = ConsumerGroup::from_connection_string(&format!("{secret};EntityPath=any"), self.group.name())
+            .map_err(|error| Failure::usage(format!("the connection string to send with: {error}")))?;
+        Ok(SendConnection {
+            redriver: EventHubRedriver::from_connection_string(secret),
+            is_same_namespace: named.namespace().eq_ignore_ascii_case(self.group.namespace()),
         })
     }
 
@@ -247,6 +259,13 @@ impl GroupConnection {
     pub async fn require_hub(&self) -> Result<EventHubSource> {
         self.connect_hub().await?.ok_or_else(|| Failure::usage("this needs the event hub: remove --no-hub"))
     }
+}
+
+/// How dead letters are sent back.
+pub struct SendConnection {
+    pub redriver: EventHubRedriver,
+    /// Whether they are sent to the namespace that they are read from.
+    pub is_same_namespace: bool,
 }
 
 /// The storage account, and how to log in.

@@ -173,11 +173,12 @@ pub enum Command {
     /// Sends dead letters back to the event hubs that they came from.
     ///
     /// --event-hub is the event hub of the dead letters. Letters after the checkpoint of --consumer-group are sent, and
-    /// the checkpoint follows. A letter becomes a new event for all consumer groups of its event hub. After a crash, up
-    /// to 100 letters may be sent twice. Letters that come during the run stay for the next one.
+    /// the checkpoint follows, so use a group for this command alone. A letter becomes a new event for all consumer
+    /// groups of its event hub. Letters that come during the run stay for the next one. After a crash or a lost response,
+    /// the letters of about the last second may be sent twice.
     #[command(after_help = "Examples:
   ehcp redrive -e orders-dead-letters
-  ehcp redrive -e orders-dead-letters --max 1 --execute     tries it with one letter
+  ehcp redrive -e orders-dead-letters -p 0 --max 1 --execute     tries it with one letter
   ehcp redrive -e orders-dead-letters --send-connection-string @send.txt --execute")]
     Redrive(RedriveArgs),
     /// Checks a group for a monitoring system, with the exit status of a Nagios plugin.

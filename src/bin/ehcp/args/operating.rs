@@ -1,7 +1,7 @@
 //! The arguments of the commands that delete records, that release, pause and resume partitions, and that redrive dead
 //! letters.
 
-use std::num::NonZeroUsize;
+use std::num::NonZeroU64;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -60,9 +60,9 @@ pub struct ReleaseArgs {
 pub struct RedriveArgs {
     #[command(flatten)]
     pub selection: Selection,
-    /// Takes at most this many letters. The others stay for the next run.
+    /// Takes at most this many letters, those that it skips included. The others stay for the next run.
     #[arg(long, value_name = "N")]
-    pub max: Option<NonZeroUsize>,
+    pub max: Option<NonZeroU64>,
     /// A file with the connection string of the namespace to send with, as @FILE [default:
     /// EHCP_SEND_CONNECTION_STRING, or how the dead letters are read].
     #[arg(long, value_name = "@FILE")]

@@ -137,7 +137,7 @@ async fn check_storage(connection: &GroupConnection, rows: &mut Vec<CheckRow>) -
 /// Writes, lists and deletes a blob that no member reads.
 async fn check_storage_writes(connection: &GroupConnection) -> Vec<CheckRow> {
     const ROLE: &str = "grant Storage Blob Data Contributor on the container to the members";
-    match connection.connect_store().await {
+    match connection.connect_store("ehcp").await {
         Ok(store) if store.storage_warnings().is_empty() => {
             vec![CheckRow::ok(STORAGE_WRITE, "conditional writes, metadata in listings, deletion")]
         }

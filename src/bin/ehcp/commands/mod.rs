@@ -5,6 +5,7 @@ mod cost;
 mod delete;
 mod describe;
 mod doctor;
+mod events;
 mod export;
 mod kafka;
 mod keda;

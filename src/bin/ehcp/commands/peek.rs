@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use crate::args::{Format, Global, PeekArgs};
+use super::events::{open_receiver, shorten, start_after_checkpoint};
+use crate::args::{Global, PeekArgs};
 use crate::connection::GroupConnection;
 use crate::exit::{Exit, Failure, Result};
 use crate::output::{Column, Output, Table, print_note};
@@ -26,12 +27,6 @@ const COLUMNS: &[Column] = &[
     Column::number("BYTES"),
     Column::text("BODY"),
 ];
-
-/// The epoch of a reader that owns nothing.
-const NO_EPOCH: i64 = 0;
-
-/// How much of a body the default table shows.
-const SHOWN_CHARACTERS: usize = 60;
 
 #[derive(Serialize)]
 struct ShownEvent {
@@ -64,15 +59,6 @@ impl ShownEvent {
             properties: properties.map(|(name, value)| (name.clone(), property_to_json(value))).collect(),
         }
     }
-
-    /// Returns the body, in the default table only its beginning.
-    fn body_cell(&self, format: Format) -> String {
-        let text = self.body.as_ref().or(self.body_base64.as_ref()).map_or("", String::as_str);
-        if format == Format::Table && text.chars().count() > SHOWN_CHARACTERS {
-            return text.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect();
-        }
-        text.to_owned()
-    }
 }
 
 #[derive(Serialize)]
@@ -86,16 +72,17 @@ struct EventsDocument<'a> {
 pub async fn run(global: &Global, peek: &PeekArgs) -> Result<Exit> {
     let connection = GroupConnection::resolve(global)?;
     let partition = PartitionId::new(&peek.partition)?;
-    let start = match peek.at {
-        Some(number) => StartPosition::AfterSequenceNumber(number.saturating_sub(1)),
-        None => start_after_checkpoint(&connection, &partition).await?,
+    let start = if let Some(number) = peek.at {
+        StartPosition::AfterSequenceNumber(number.saturating_sub(1))
+    } else {
+        let group = connection.connect_reader().await?.read().await?.describe(None);
+        start_after_checkpoint(group.partition(&partition))
     };
     let hub = connection.require_hub().await?;
     check_event_exists(&connection, &hub, &partition, peek.at).await?;
     let progress = Progress::spinner("reading");
-    // Without an owner level, so that no processor is displaced.
-    let opening = hub.open_receiver(&partition, start, peek.count.max(1), NO_EPOCH);
-    let events = receive_events(connection.within_timeout(opening).await??, peek).await?;
+    let receiver = open_receiver(&connection, &hub, &partition, start, peek.count).await?;
+    let events = receive_events(receiver, peek).await?;
     drop(progress);
     let events: Vec<_> = events.iter().map(ShownEvent::new).collect();
     let mut table = Table::new(COLUMNS);
@@ -106,7 +93,7 @@ pub async fn run(global: &Global, peek: &PeekArgs) -> Result<Exit> {
             or_empty(event.enqueued_at.as_deref()),
             or_empty(event.partition_key.as_deref()),
             event.bytes.to_string(),
-            event.body_cell(global.output),
+            shorten(event.body.as_ref().or(event.body_base64.as_ref()).map_or("", String::as_str), global.output),
         ]);
     }
     let document = EventsDocument { schema: "ehcp.events/1", partition: &partition, read: &events };
@@ -142,18 +129,6 @@ async fn check_event_exists(
         return Err(Failure::failed(format!("partition {partition} has no event {at}: {last}")));
     }
     Ok(())
-}
-
-/// Returns where a processor would continue.
-async fn start_after_checkpoint(connection: &GroupConnection, partition: &PartitionId) -> Result<StartPosition> {
-    let group = connection.connect_reader().await?.read().await?.describe(None);
-    let checkpoint = group.partition(partition).and_then(|partition| partition.checkpoint.as_ref());
-    let position = checkpoint.map(|checkpoint| checkpoint.position.clone()).unwrap_or_default();
-    Ok(match (position.sequence_number, position.offset) {
-        (Some(number), _) => StartPosition::AfterSequenceNumber(number),
-        (None, Some(offset)) => StartPosition::AfterOffset(offset),
-        (None, None) => StartPosition::Earliest,
-    })
 }
 
 async fn receive_events(

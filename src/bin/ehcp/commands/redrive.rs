@@ -1,23 +1,31 @@
-//! `ehcp redrive`.
+//! `ehcp redrive`: a processor on the event hub of the dead letters sends each one back, up to the last one that is there
+//! when the command begins.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
-use eventhubs_checkpoint::admin::describe::{GroupDescription, PartitionDescription};
-use eventhubs_checkpoint::admin::{Operator, ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::admin::describe::{GroupDescription, OwnershipState, PartitionDescription};
 use eventhubs_checkpoint::azure_messaging_eventhubs::models::ReceivedEventData;
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::eventhubs::{DeadLetterOrigin, EventHubRedriver};
-use eventhubs_checkpoint::source::{EventReceiver, EventSource, Positioned, StartPosition};
-use eventhubs_checkpoint::{EventHubSource, PartitionId, Position};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorHandle};
+use eventhubs_checkpoint::source::EndPosition;
+use eventhubs_checkpoint::{
+    Error, ErrorKind, EventHubSource, Handler, HandlerError, PartitionContext, PartitionId, Processor, ProcessorConfig,
+};
 use serde::Serialize;
+use tokio::time::{interval, timeout};
 
-use crate::args::{Format, Global, RedriveArgs};
-use crate::connection::GroupConnection;
+use super::events::{open_receiver, shorten, start_after_checkpoint};
+use crate::args::{Global, RedriveArgs};
+use crate::connection::{GroupConnection, SendConnection};
 use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone, print_note};
 use crate::progress::Progress;
-use crate::safety::wait_for_interrupt;
+use crate::safety::{note_dry_run, wait_for_interrupt};
 use crate::text::{format_count, or_empty};
 
 const COLUMNS: &[Column] = &[
@@ -26,17 +34,15 @@ const COLUMNS: &[Column] = &[
     Column::text("GROUP"),
     Column::number("LETTERS"),
     Column::text("EFFECT"),
-    Column::text("LAST ERROR"),
+    Column::text("ERROR"),
 ];
 
-/// How many letters are read, and sent, before the checkpoint is written: so many may be sent again after a crash.
-const LETTERS_PER_CHECKPOINT: usize = 100;
+/// How long a dry run waits for the first letter of a partition.
+const PREVIEW_LIMIT: Duration = Duration::from_secs(5);
 
-/// The epoch of a reader that owns nothing.
-const NO_EPOCH: i64 = 0;
-
-/// How much of an error the default table shows.
-const SHOWN_CHARACTERS: usize = 60;
+/// After so many failures of a partition the run ends. The second one in a row at an event that cannot be decoded names
+/// that event.
+const MOST_FAILURES: u64 = 4;
 
 /// What becomes of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -52,11 +58,13 @@ enum Effect {
 }
 
 impl Effect {
-    fn of(origin: Option<&DeadLetterOrigin>, event_hub: &str) -> Self {
+    fn of(origin: Option<&DeadLetterOrigin>, letters: Option<&str>) -> Self {
         match origin {
             None => Self::SkipNoLetter,
-            Some(origin) if origin.event_hub.eq_ignore_ascii_case(event_hub) => Self::SkipSameHub,
-            Some(origin) if !origin.has_content() => Self::SkipNoContent,
+            Some(origin) if letters.is_some_and(|letters| origin.event_hub.eq_ignore_ascii_case(letters)) => {
+                Self::SkipSameHub
+            }
+            Some(origin) if !origin.has_content => Self::SkipNoContent,
             Some(_) => Self::SendBack,
         }
     }
@@ -65,272 +73,340 @@ impl Effect {
         match self {
             Self::SendBack => "send back",
             Self::SkipNoLetter => "skip: no dead letter",
-            Self::SkipNoContent => "skip: it has no content, because the event could not be decoded",
+            Self::SkipNoContent => "skip: no content, because the event could not be decoded",
             Self::SkipSameHub => "skip: it came from this event hub",
         }
     }
 }
 
-/// The letters of a partition that came from one consumer group.
-#[derive(Serialize)]
+/// The letters of a partition that came from one consumer group. In a dry run, all that wait, with the origin of the
+/// first one.
+#[derive(Clone, Serialize)]
 struct LetterRow {
     partition: PartitionId,
     event_hub: Option<String>,
     consumer_group: Option<String>,
-    letters: usize,
-    effect: Effect,
-    last_error: Option<String>,
+    /// Missing if the checkpoint does not say how many wait.
+    letters: Option<u64>,
+    effect: Option<Effect>,
+    /// Of the first letter in a dry run, otherwise of the last one.
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
 struct RedriveDocument<'a> {
     schema: &'static str,
     dry_run: bool,
-    letters: &'a [&'a LetterRow],
+    letters: &'a [LetterRow],
 }
 
 pub async fn run(global: &Global, args: &RedriveArgs) -> Result<Exit> {
     let connection = GroupConnection::resolve(global)?;
-    let redriver = connection.redriver(args.send_connection_string.as_deref())?;
+    let sending = connection.send_connection(args.send_connection_string.as_deref())?;
     let hub = connection.require_hub().await?;
-    let operator = connection.connect_operator().await?;
     let ranges = connection.read_ranges(&hub).await?;
-    let group = operator.read().await?.describe(Some(&ranges));
+    let group = connection.connect_operator().await?.read().await?.describe(Some(&ranges));
     args.selection.check_partitions(&group)?;
-    check_unread(&group)?;
-    let mut redrive = Redrive {
-        connection: &connection,
-        hub: &hub,
-        operator: &operator,
-        redriver: args.execute.then_some(&redriver),
-        is_interrupted: Arc::default(),
-        left: args.max.map_or(usize::MAX, Into::into),
-        found: BTreeMap::new(),
-    };
-    if args.execute {
-        let is_interrupted = Arc::clone(&redrive.is_interrupted);
-        tokio::spawn(async move {
-            wait_for_interrupt().await;
-            is_interrupted.store(true, Ordering::Relaxed);
-        });
+    let mut waiting = group.partitions.clone();
+    waiting.retain(|partition| args.selection.includes(&partition.id) && partition.lag.events != Some(0));
+    let permitted = check_group(&group, &waiting);
+    // The event hub of the letters, if that is where they are sent.
+    let letters = sending.is_same_namespace.then_some(connection.group.event_hub());
+    if !args.execute {
+        let rows = preview(&connection, &hub, &waiting, letters, permitted.is_ok()).await?;
+        show(global, &rows, true)?;
+        note_dry_run(waiting.len(), &format!("redrive {}", format_count(waiting.len(), "partition")), permitted);
+        return Ok(if waiting.is_empty() { Exit::Done } else { Exit::Differences });
     }
-    let ended = redrive.redrive_group(&group, args).await;
-    redrive.show(global, args.execute)?;
+    permitted?;
+    if waiting.is_empty() {
+        show(global, &[], false)?;
+        print_note("nothing to do");
+        return Ok(Exit::Done);
+    }
+    let courier = Arc::new(Courier::new(sending, letters, args.max.map(Into::into)));
+    let ended = process(&connection, &waiting, &courier).await;
+    let run = courier.lock_run();
+    let rows: Vec<_> = run.rows.values().cloned().collect();
+    show(global, &rows, false)?;
+    let letters: u64 = rows.iter().filter_map(|row| row.letters).sum();
+    let sent: u64 = rows.iter().filter(|row| row.effect == Some(Effect::SendBack)).filter_map(|row| row.letters).sum();
+    print_note(format_args!("sent back {sent}, skipped {}", letters - sent));
     ended?;
-    if redrive.is_interrupted.load(Ordering::Relaxed) {
-        return Err(Failure::failed("interrupted: the other letters stay for the next run"));
-    }
-    if redrive.found.is_empty() {
-        print_note(if args.execute { "nothing to do" } else { "dry run: nothing to do" });
-        return Ok(Exit::Done);
-    }
-    let sent = redrive.count_of(|effect| effect == Effect::SendBack);
-    let skipped = redrive.count_of(|effect| effect != Effect::SendBack);
-    let letters = format_count(sent, "letter");
-    if args.execute {
-        print_note(format_args!("sent {letters} back, skipped {skipped}"));
-        return Ok(Exit::Done);
-    }
-    print_note(format_args!("dry run: would send {letters} back and skip {skipped}; add --execute to do it"));
-    Ok(Exit::Differences)
+    run.failure.as_ref().map_or(Ok(Exit::Done), |failure| Err(Failure::failed(failure.clone())))
 }
 
-/// Fails if a processor of the group handles the letters.
-fn check_unread(group: &GroupDescription) -> Result<()> {
-    let live = group.partitions.iter().find(|partition| partition.state.is_live());
-    match live.and_then(|partition| Some((&partition.id, partition.owner.as_ref()?))) {
-        None => Ok(()),
-        Some((partition, owner)) => Err(Failure::refused(format!(
-            "{} is processing partition {partition} of the dead letters: stop it, or pass another --consumer-group, whose \
-             checkpoints then say which letters were sent",
-            owner.id
-        ))),
+/// Fails if a partition must not be processed: it has a live owner, is paused, or the application keeps its position.
+fn check_group(group: &GroupDescription, waiting: &[PartitionDescription]) -> Result<()> {
+    if let Some(partition) = group.partitions.iter().find(|partition| partition.state.is_live()) {
+        let id = &partition.id;
+        return Err(Failure::refused(match &partition.owner {
+            Some(owner) if partition.state != OwnershipState::Operator => {
+                format!("{} is processing partition {id} of the dead letters: stop it", owner.id)
+            }
+            _ => format!("another command works on partition {id}: wait until it has ended, or its lease has expired"),
+        }));
     }
-}
-
-/// A run, and what it has found.
-struct Redrive<'a> {
-    connection: &'a GroupConnection,
-    hub: &'a EventHubSource,
-    operator: &'a Operator,
-    /// Missing in a dry run.
-    redriver: Option<&'a EventHubRedriver>,
-    is_interrupted: Arc<AtomicBool>,
-    /// How many more letters to take.
-    left: usize,
-    found: BTreeMap<(PartitionId, Effect, Option<String>, Option<String>), LetterRow>,
-}
-
-impl Redrive<'_> {
-    async fn redrive_group(&mut self, group: &GroupDescription, args: &RedriveArgs) -> Result<()> {
-        let selected: Vec<_> =
-            group.partitions.iter().filter(|partition| args.selection.includes(&partition.id)).collect();
-        let progress = Progress::of(if args.execute { "sending letters" } else { "reading letters" }, selected.len());
-        for partition in selected {
-            self.redrive_partition(partition)
-                .await
-                .map_err(|failure| failure.context(format_args!("partition {}", partition.id)))?;
-            progress.advance();
+    for partition in waiting {
+        let id = &partition.id;
+        if partition.active_pause().is_some() {
+            return Err(Failure::refused(format!("partition {id} of the dead letters is paused: see `ehcp resume`")));
         }
-        Ok(())
+        if partition.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.own_position) {
+            return Err(Failure::refused(format!(
+                "an application keeps its own position of partition {id} of the dead letters, so the checkpoint does not \
+                 say which ones were processed: pass a --consumer-group for this command alone"
+            )));
+        }
     }
+    Ok(())
+}
 
-    /// Takes the letters after the checkpoint, up to the last one that was there when the command began: letters that
-    /// fail again meanwhile are not for this run.
-    async fn redrive_partition(&mut self, partition: &PartitionDescription) -> Result<()> {
-        let Some(last) = partition.hub.as_ref().and_then(|range| range.last) else { return Ok(()) };
-        let checkpoint = partition.checkpoint.as_ref().map(|checkpoint| checkpoint.position.clone());
-        let mut done = checkpoint.as_ref().and_then(|position| position.sequence_number);
-        let start = match (done, checkpoint.and_then(|position| position.offset)) {
-            (Some(number), _) => StartPosition::AfterSequenceNumber(number),
-            (None, Some(offset)) => StartPosition::AfterOffset(offset),
-            (None, None) => StartPosition::Earliest,
+/// Returns how many letters wait in each partition, and where the first one came from, if it may be read.
+async fn preview(
+    connection: &GroupConnection,
+    hub: &EventHubSource,
+    waiting: &[PartitionDescription],
+    letters: Option<&str>,
+    is_read: bool,
+) -> Result<Vec<LetterRow>> {
+    let progress = Progress::of("reading letters", waiting.len());
+    let mut rows = Vec::new();
+    for partition in waiting {
+        let mut row = LetterRow {
+            partition: partition.id.clone(),
+            event_hub: None,
+            consumer_group: None,
+            letters: partition.lag.events,
+            effect: None,
+            error: None,
         };
-        if done.is_some_and(|done| done >= last) || self.left == 0 {
-            return Ok(());
+        if is_read && let Some(letter) = read_first(connection, hub, partition).await? {
+            let origin = DeadLetterOrigin::of(&letter);
+            row.effect = Some(Effect::of(origin.as_ref(), letters));
+            row.event_hub = origin.as_ref().map(|origin| origin.event_hub.clone());
+            row.consumer_group = origin.as_ref().map(|origin| origin.consumer_group.clone());
+            row.error = origin.map(|origin| origin.error);
         }
-        let opening = self.hub.open_receiver(&partition.id, start, LETTERS_PER_CHECKPOINT, NO_EPOCH);
-        let mut receiver = self.connection.within_timeout(opening).await??;
-        while self.left > 0 && done.is_none_or(|done| done < last) && !self.is_interrupted.load(Ordering::Relaxed) {
-            let letters = self.read_letters(&mut receiver, last).await?;
-            let Some(end) = letters.last().and_then(Positioned::sequence_number) else { return Ok(()) };
-            self.check_checkpoint(&partition.id, done).await?;
-            let (sent, failed) = self.take_letters(&partition.id, &letters).await;
-            if let Some(sent) = sent {
-                self.write_checkpoint(&partition.id, sent).await?;
+        rows.push(row);
+        progress.advance();
+    }
+    Ok(rows)
+}
+
+async fn read_first(
+    connection: &GroupConnection,
+    hub: &EventHubSource,
+    partition: &PartitionDescription,
+) -> Result<Option<ReceivedEventData>> {
+    let start = start_after_checkpoint(Some(partition));
+    let mut receiver = open_receiver(connection, hub, &partition.id, start, 1).await?;
+    match timeout(PREVIEW_LIMIT, receiver.next_batch(1)).await {
+        Ok(batch) => Ok(batch?.into_iter().next()),
+        Err(_) => Ok(None),
+    }
+}
+
+/// Runs a processor on the partitions up to their last letters. It owns them, so that no other command sends the same
+/// letters, and its checkpoints follow what was sent.
+async fn process(connection: &GroupConnection, waiting: &[PartitionDescription], courier: &Arc<Courier>) -> Result<()> {
+    let owner = format!("ehcp-redrive-{:016x}", RandomState::new().hash_one(()));
+    let store = connection.connect_store(&owner).await?;
+    let source = connection.connect_source(&connection.group).await?;
+    let ids = waiting.iter().map(|partition| partition.id.clone());
+    let strategy = LoadBalancingStrategy::Static(Assignment::partitions(ids));
+    let mut config = ProcessorConfig::default()
+        .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_secs(1)))
+        .with_balancer(|balancer| {
+            balancer.with_load_balancing_strategy(strategy).with_load_balancing_interval(Duration::from_secs(1))
+        });
+    for partition in waiting {
+        let last = partition.hub.as_ref().and_then(|range| range.last).unwrap_or(-1);
+        config = config.with_end_position_of(partition.id.clone(), EndPosition::SequenceNumber(last));
+    }
+    let processor = Processor::builder(source, store, Arc::clone(courier)).with_config(config).build()?;
+    let handle = courier.handle.get_or_init(|| processor.handle());
+    let _progress = Progress::spinner("sending letters back");
+    let interrupted = async {
+        wait_for_interrupt().await;
+        courier.end("interrupted: the letters that are left stay for the next run".to_owned());
+    };
+    tokio::select! {
+        report = processor.run(interrupted) => {
+            if !report?.is_clean() {
+                courier.end("the last checkpoints were not written, so the next run may send letters again".to_owned());
             }
-            failed?;
-            done = Some(end);
+            Ok(())
         }
-        Ok(())
+        never = courier.watch_failures(handle) => match never {},
+    }
+}
+
+/// The handler: it sends letters back until it fails, or has handled as many as wanted.
+struct Courier {
+    redriver: EventHubRedriver,
+    /// The event hub of the letters, if they are sent to its namespace.
+    letters: Option<String>,
+    handle: OnceLock<ProcessorHandle>,
+    run: Mutex<Run>,
+}
+
+struct Run {
+    /// How many more letters to take.
+    left: u64,
+    rows: BTreeMap<(PartitionId, Effect, Option<String>, Option<String>), LetterRow>,
+    /// Why the run ends early.
+    failure: Option<String>,
+}
+
+impl Courier {
+    fn new(sending: SendConnection, letters: Option<&str>, max: Option<u64>) -> Self {
+        Self {
+            redriver: sending.redriver,
+            letters: letters.map(str::to_owned),
+            handle: OnceLock::new(),
+            run: Mutex::new(Run { left: max.unwrap_or(u64::MAX), rows: BTreeMap::new(), failure: None }),
+        }
     }
 
-    async fn read_letters(
-        &self,
-        receiver: &mut EventReceiver<ReceivedEventData>,
-        last: i64,
-    ) -> Result<Vec<ReceivedEventData>> {
-        let most = self.left.min(LETTERS_PER_CHECKPOINT);
-        let mut letters = self.connection.within_timeout(receiver.next_batch(most)).await??;
-        letters.retain(|letter| Positioned::sequence_number(letter).is_some_and(|number| number <= last));
-        Ok(letters)
+    fn lock_run(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends these letters back, unless this is a dry run. Returns the position of the last one that is done, and why
-    /// the others are not.
-    async fn take_letters(
-        &mut self,
-        partition: &PartitionId,
-        letters: &[ReceivedEventData],
-    ) -> (Option<Position>, Result<()>) {
-        let mut done = None;
-        for letter in letters {
-            if self.is_interrupted.load(Ordering::Relaxed) {
-                break;
-            }
-            let origin = DeadLetterOrigin::of(letter);
-            let effect = Effect::of(origin.as_ref(), self.connection.group.event_hub());
-            if let Some(redriver) = self.redriver.filter(|_| effect == Effect::SendBack)
-                && let Err(error) = redriver.send_back(letter).await
-            {
-                let number = Positioned::sequence_number(letter).unwrap_or_default();
-                let what = format!(
-                    "letter {number} was not sent (skip it with `ehcp reset -p {partition} --to-sequence {number}`)"
-                );
-                return (done, Err(Failure::from(error).context(what)));
-            }
-            self.count(partition, origin, effect);
-            self.left -= 1;
-            done = letter.position();
+    /// Takes one letter of those that are left, unless the run ends.
+    fn take_one(&self) -> bool {
+        let mut run = self.lock_run();
+        if run.failure.is_some() || run.left == 0 {
+            return false;
         }
-        (done, Ok(()))
+        run.left -= 1;
+        true
     }
 
-    fn count(&mut self, partition: &PartitionId, origin: Option<DeadLetterOrigin>, effect: Effect) {
+    /// Ends the run with a failure, if it is the first one.
+    fn end(&self, failure: String) {
+        self.lock_run().failure.get_or_insert(failure);
+        self.shut_down();
+    }
+
+    fn shut_down(&self) {
+        if let Some(handle) = self.handle.get() {
+            handle.shutdown();
+        }
+    }
+
+    fn count(&self, partition: &PartitionId, origin: Option<DeadLetterOrigin>, effect: Effect) {
         let event_hub = origin.as_ref().map(|origin| origin.event_hub.clone());
         let consumer_group = origin.as_ref().map(|origin| origin.consumer_group.clone());
-        let row = self
-            .found
-            .entry((partition.clone(), effect, event_hub.clone(), consumer_group.clone()))
-            .or_insert_with(|| LetterRow {
-                partition: partition.clone(),
-                event_hub,
-                consumer_group,
-                letters: 0,
-                effect,
-                last_error: None,
-            });
-        row.letters += 1;
-        row.last_error = origin.map(|origin| origin.error);
+        let mut run = self.lock_run();
+        let key = (partition.clone(), effect, event_hub.clone(), consumer_group.clone());
+        let row = run.rows.entry(key).or_insert_with(|| LetterRow {
+            partition: partition.clone(),
+            event_hub,
+            consumer_group,
+            letters: Some(0),
+            effect: Some(effect),
+            error: None,
+        });
+        row.letters = row.letters.map(|letters| letters + 1);
+        row.error = origin.map(|origin| origin.error);
     }
 
-    /// Fails if the checkpoint is not where this run has left it: another run sends the same letters.
-    async fn check_checkpoint(&self, partition: &PartitionId, expected: Option<i64>) -> Result<()> {
-        if self.redriver.is_none() {
-            return Ok(());
+    /// Ends the run if a partition fails again and again, for example at an event that cannot be decoded.
+    async fn watch_failures(&self, handle: &ProcessorHandle) -> Infallible {
+        let mut ticks = interval(Duration::from_millis(200));
+        loop {
+            ticks.tick().await;
+            let partitions = handle.partitions();
+            let failing = partitions.iter().find(|status| status.failures >= MOST_FAILURES);
+            if let Some((status, error)) = failing.and_then(|status| Some((status, status.last_error.as_ref()?))) {
+                self.end(format!("partition {} of the dead letters: {}", status.partition, error.message));
+            }
         }
-        let group = self.operator.read().await?.describe(None);
-        check_unread(&group)?;
-        let checkpoint = group.partition(partition).and_then(|partition| partition.checkpoint.as_ref());
-        let found = checkpoint.and_then(|checkpoint| checkpoint.position.sequence_number);
-        if found == expected {
-            return Ok(());
-        }
-        Err(Failure::failed(format!(
-            "the checkpoint moved from {} to {} in the meantime, so another command redrives or resets it",
-            or_empty(expected),
-            or_empty(found)
-        )))
-    }
-
-    async fn write_checkpoint(&self, partition: &PartitionId, position: Position) -> Result<()> {
-        if self.redriver.is_none() {
-            return Ok(());
-        }
-        let number = position.sequence_number;
-        let options = ResetOptions::default().with_allow_live(false);
-        let outcomes = self.operator.reset(vec![(partition.clone(), position)], &options).await?;
-        let why = match outcomes.into_iter().next() {
-            Some((_, ResetOutcome::Done | ResetOutcome::Indeterminate { written: true, .. })) => return Ok(()),
-            Some((_, ResetOutcome::NotDone(reason))) => reason.to_string(),
-            Some((_, ResetOutcome::Indeterminate { error: Some(error), .. })) => with_causes(&error),
-            _ => "the outcome is unknown".to_owned(),
-        };
-        Err(Failure::failed(format!(
-            "the letters up to {number} were sent, but the checkpoint was not written, so the next run sends them again: \
-             {why}; see `ehcp reset --to-sequence {number}`"
-        )))
-    }
-
-    fn count_of(&self, is_counted: impl Fn(Effect) -> bool) -> usize {
-        self.found.values().filter(|row| is_counted(row.effect)).map(|row| row.letters).sum()
-    }
-
-    fn show(&self, global: &Global, executed: bool) -> Result<()> {
-        let mut table = Table::new(COLUMNS);
-        for row in self.found.values() {
-            table.add_row_in_tone(
-                [
-                    row.partition.to_string(),
-                    or_empty(row.event_hub.as_deref()),
-                    or_empty(row.consumer_group.as_deref()),
-                    row.letters.to_string(),
-                    row.effect.as_text().to_owned(),
-                    shorten_error(or_empty(row.last_error.as_deref()), global.output),
-                ],
-                if row.effect == Effect::SendBack { Tone::Plain } else { Tone::Warning },
-            );
-        }
-        let rows: Vec<_> = self.found.values().collect();
-        let document = RedriveDocument { schema: "ehcp.redrive/1", dry_run: !executed, letters: &rows };
-        Output::new(global).show_document(&document, &rows, &table)
     }
 }
 
-/// Returns an error, in the default table only its beginning.
-fn shorten_error(error: String, format: Format) -> String {
-    if format != Format::Table || error.chars().count() <= SHOWN_CHARACTERS {
-        return error;
+impl Handler<ReceivedEventData> for Courier {
+    async fn handle(&self, letters: Vec<ReceivedEventData>, context: PartitionContext) -> Result<(), HandlerError> {
+        for letter in &letters {
+            // What is not checkpointed stays for the next run.
+            if context.is_stopping() || !self.take_one() {
+                self.shut_down();
+                return Ok(());
+            }
+            let origin = DeadLetterOrigin::of(letter);
+            let effect = Effect::of(origin.as_ref(), self.letters.as_deref());
+            if effect == Effect::SendBack
+                && let Err(error) = self.redriver.send_back(letter).await
+            {
+                self.end(describe_failure(&error, context.partition_id(), letter.sequence_number()));
+                return Ok(());
+            }
+            self.count(context.partition_id(), origin, effect);
+            context.checkpoint(letter);
+        }
+        Ok(())
     }
-    error.chars().take(SHOWN_CHARACTERS - 3).chain("...".chars()).collect()
+}
+
+/// Returns why a letter was not sent. Only what a retry cannot help is worth skipping.
+fn describe_failure(error: &Error, partition: &PartitionId, number: Option<i64>) -> String {
+    let number = number.unwrap_or_default();
+    let what = match error.kind() {
+        ErrorKind::Config => format!(
+            "letter {number} of partition {partition} was not sent; to skip it, reset the partition to sequence number {number}"
+        ),
+        ErrorKind::Indeterminate | ErrorKind::EventSource => {
+            format!("letter {number} of partition {partition} may have been sent; the next run sends it again")
+        }
+        _ => format!("letter {number} of partition {partition} was not sent"),
+    };
+    format!("{what}: {}", with_causes(error))
+}
+
+fn show(global: &Global, rows: &[LetterRow], dry_run: bool) -> Result<()> {
+    let mut table = Table::new(COLUMNS);
+    for row in rows {
+        table.add_row_in_tone(
+            [
+                row.partition.to_string(),
+                or_empty(row.event_hub.as_deref()),
+                or_empty(row.consumer_group.as_deref()),
+                or_empty(row.letters),
+                or_empty(row.effect.map(Effect::as_text)),
+                shorten(&or_empty(row.error.as_deref()), global.output),
+            ],
+            if row.effect.is_none_or(|effect| effect == Effect::SendBack) { Tone::Plain } else { Tone::Warning },
+        );
+    }
+    let document = RedriveDocument { schema: "ehcp.redrive/1", dry_run, letters: rows };
+    Output::new(global).show_document(&document, rows, &table)
+}
+
+#[cfg(test)]
+mod tests {
+    use eventhubs_checkpoint::Pause;
+    use time::OffsetDateTime;
+
+    use super::*;
+    use crate::watching::tests::look;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_checkpoint_does_not_govern_is_refused() {
+        let mut group = look().await;
+        for partition in &mut group.partitions {
+            partition.state = OwnershipState::Released;
+        }
+        let refusal = |group: &GroupDescription| check_group(group, &group.partitions).map_err(|why| why.to_string());
+        assert_eq!(refusal(&group), Ok(()));
+        let checkpoint = |group: &mut GroupDescription| group.partitions[0].checkpoint.clone().expect("a checkpoint");
+        let mut paused = checkpoint(&mut group);
+        paused.paused = Some(Pause::new(OffsetDateTime::UNIX_EPOCH, None, None));
+        let mut own = checkpoint(&mut group);
+        own.own_position = true;
+        for (refused, why) in [(paused, "is paused"), (own, "keeps its own position")] {
+            group.partitions[0].checkpoint = Some(refused);
+            assert!(refusal(&group).unwrap_err().contains(why), "{why}");
+        }
+    }
 }
