@@ -58,10 +58,10 @@ enum Effect {
 }
 
 impl Effect {
-    fn of(origin: Option<&DeadLetterOrigin>, letters: Option<&str>) -> Self {
+    fn of(origin: Option<&DeadLetterOrigin>, letters_hub: Option<&str>) -> Self {
         match origin {
             None => Self::SkipNoLetter,
-            Some(origin) if letters.is_some_and(|letters| origin.event_hub.eq_ignore_ascii_case(letters)) => {
+            Some(origin) if letters_hub.is_some_and(|hub| origin.event_hub.eq_ignore_ascii_case(hub)) => {
                 Self::SkipSameHub
             }
             Some(origin) if !origin.has_content => Self::SkipNoContent,
@@ -111,9 +111,9 @@ pub async fn run(global: &Global, args: &RedriveArgs) -> Result<Exit> {
     waiting.retain(|partition| args.selection.includes(&partition.id) && partition.lag.events != Some(0));
     let permitted = check_group(&group, &waiting);
     // The event hub of the letters, if that is where they are sent.
-    let letters = sending.is_same_namespace.then_some(connection.group.event_hub());
+    let letters_hub = sending.is_same_namespace.then_some(connection.group.event_hub());
     if !args.execute {
-        let rows = preview(&connection, &hub, &waiting, letters, permitted.is_ok()).await?;
+        let rows = preview(&connection, &hub, &waiting, letters_hub, permitted.is_ok()).await?;
         show(global, &rows, true)?;
         note_dry_run(waiting.len(), &format!("redrive {}", format_count(waiting.len(), "partition")), permitted);
         return Ok(if waiting.is_empty() { Exit::Done } else { Exit::Differences });
@@ -124,7 +124,7 @@ pub async fn run(global: &Global, args: &RedriveArgs) -> Result<Exit> {
         print_note("nothing to do");
         return Ok(Exit::Done);
     }
-    let courier = Arc::new(Courier::new(sending, letters, args.max.map(Into::into)));
+    let courier = Arc::new(Courier::new(sending, letters_hub, args.max.map(Into::into)));
     let ended = process(&connection, &waiting, &courier).await;
     let run = courier.lock_run();
     let rows: Vec<_> = run.rows.values().cloned().collect();
@@ -167,7 +167,7 @@ async fn preview(
     connection: &GroupConnection,
     hub: &EventHubSource,
     waiting: &[PartitionDescription],
-    letters: Option<&str>,
+    letters_hub: Option<&str>,
     is_read: bool,
 ) -> Result<Vec<LetterRow>> {
     let progress = Progress::of("reading letters", waiting.len());
@@ -183,7 +183,7 @@ async fn preview(
         };
         if is_read && let Some(letter) = read_first(connection, hub, partition).await? {
             let origin = DeadLetterOrigin::of(&letter);
-            row.effect = Some(Effect::of(origin.as_ref(), letters));
+            row.effect = Some(Effect::of(origin.as_ref(), letters_hub));
             row.event_hub = origin.as_ref().map(|origin| origin.event_hub.clone());
             row.consumer_group = origin.as_ref().map(|origin| origin.consumer_group.clone());
             row.error = origin.map(|origin| origin.error);
@@ -246,7 +246,7 @@ async fn process(connection: &GroupConnection, waiting: &[PartitionDescription],
 struct Courier {
     redriver: EventHubRedriver,
     /// The event hub of the letters, if they are sent to its namespace.
-    letters: Option<String>,
+    letters_hub: Option<String>,
     handle: OnceLock<ProcessorHandle>,
     run: Mutex<Run>,
 }
@@ -260,10 +260,10 @@ struct Run {
 }
 
 impl Courier {
-    fn new(sending: SendConnection, letters: Option<&str>, max: Option<u64>) -> Self {
+    fn new(sending: SendConnection, letters_hub: Option<&str>, max: Option<u64>) -> Self {
         Self {
             redriver: sending.redriver,
-            letters: letters.map(str::to_owned),
+            letters_hub: letters_hub.map(str::to_owned),
             handle: OnceLock::new(),
             run: Mutex::new(Run { left: max.unwrap_or(u64::MAX), rows: BTreeMap::new(), failure: None }),
         }
@@ -335,7 +335,7 @@ impl Handler<ReceivedEventData> for Courier {
                 return Ok(());
             }
             let origin = DeadLetterOrigin::of(letter);
-            let effect = Effect::of(origin.as_ref(), self.letters.as_deref());
+            let effect = Effect::of(origin.as_ref(), self.letters_hub.as_deref());
             if effect == Effect::SendBack
                 && let Err(error) = self.redriver.send_back(letter).await
             {
