@@ -85,7 +85,7 @@ const LONGEST_NAME: usize = 63;
 /// database.execute_batch("CREATE TABLE totals (events INTEGER); INSERT INTO totals VALUES (0)")?;
 /// let counter = Counter { database: Mutex::new(database), positions };
 /// # use eventhubs_checkpoint::blob::memory::MemoryContainer;
-/// # use eventhubs_checkpoint::source::StartPosition;
+/// # use eventhubs_checkpoint::source::EndPosition;
 /// # use eventhubs_checkpoint::testing::memory_hub::MemoryHub;
 /// # use eventhubs_checkpoint::{ConsumerGroup, GroupStore, OwnerId, Processor, ProcessorConfig};
 /// # let hub = MemoryHub::new("orders", 1);
@@ -93,7 +93,7 @@ const LONGEST_NAME: usize = 63;
 /// # let group = ConsumerGroup::new("example.servicebus.windows.net", "orders", "$Default")?;
 /// # let store = GroupStore::connect(MemoryContainer::new(), group, OwnerId::new("worker-1")?).await?;
 /// # let counter = std::sync::Arc::new(counter);
-/// # let config = ProcessorConfig::default().with_end_position(StartPosition::Latest);
+/// # let config = ProcessorConfig::default().with_end_position(EndPosition::Latest);
 /// # let processor = Processor::builder(hub.source(), store, counter.clone()).with_config(config);
 /// # processor.run(std::future::pending()).await?;
 /// # let totals: (i64, i64) = counter.database.lock().unwrap().query_row(
