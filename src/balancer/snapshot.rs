@@ -93,6 +93,14 @@ impl Snapshot {
         })
     }
 
+    /// Returns whether this instance owns every partition that it may own at all.
+    pub(crate) fn owns_all(&self, strategy: &LoadBalancingStrategy) -> bool {
+        self.partitions
+            .iter()
+            .enumerate()
+            .all(|(ordinal, view)| view.owner == PartitionOwner::This || !strategy.may_own(ordinal, &view.partition))
+    }
+
     /// Returns whether this instance is the one that reports about partitions without an owner: its id is the least one
     /// among the owners that hand over on request. Owners of other SDKs, operators, and owners that have shut down
     /// report nothing, so they do not count. Without handoffs, and while no instance owns a partition, several may

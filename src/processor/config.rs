@@ -196,8 +196,9 @@ impl ProcessorConfig {
         /// [`StopReason::EndReached`](super::StopReason::EndReached). A partition that an operator has paused, or that
         /// is parked, does not end.
         ///
-        /// [`Processor::run`](super::Processor::run) returns when this instance owns all partitions, and they have
-        /// ended. It keeps them until then. If several instances share the group, each returns when its own partitions
+        /// [`Processor::run`](super::Processor::run) returns when this instance owns all partitions, or all that
+        /// [`Static`](crate::balancer::LoadBalancingStrategy::Static) assigns to it, and they have ended. It keeps them
+        /// until then. If several instances share the group, each returns when its own partitions
         /// have ended and all others have had live owners for a lease duration and three load-balancing intervals. The
         /// instances that still run claim what it releases, and find it at its end if the handler has checkpointed the
         /// last event. An instance that fails must be started again, as a Kubernetes Job does: it continues, or takes

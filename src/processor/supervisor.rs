@@ -97,7 +97,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
     }
 
     /// Returns when the processor ends by itself, if it has nothing more to do until the end positions. Another
-    /// instance may hand partitions over or have crashed, so it waits unless this instance owns all of them.
+    /// instance may hand partitions over or have crashed, so it waits unless this instance owns all that it may own.
     fn find_end_of_work(&mut self, snapshot: &Snapshot) -> Option<Instant> {
         let SharedResources { config, store, .. } = &*self.shared;
         let is_at_end = config.has_end_position()
@@ -112,7 +112,7 @@ impl<S: EventSource, H: Handler<S::Event>> Supervisor<S, H> {
             return None;
         }
         let since = *self.idle_since.get_or_insert_with(Instant::now);
-        if snapshot.owned.len() == snapshot.partitions.len() {
+        if snapshot.owns_all(&config.balancer.load_balancing_strategy) {
             return Some(since);
         }
         Some(since + store.lease_durations().own + SETTLED_INTERVALS * config.balancer.load_balancing_interval)

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use eventhubs_checkpoint::ErrorKind;
 use eventhubs_checkpoint::admin::{ResetOptions, ResetOutcome};
+use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::processor::{
     HandlerError, PartitionContext, ProcessorConfig, StopReason, TrackedEvent, handler_fn,
 };
@@ -87,6 +88,19 @@ async fn a_run_without_new_events_returns_at_once() {
     assert!(began.elapsed() < 60 * SECOND, "{:?}", began.elapsed());
     assert_eq!(world.log.stops.lock().unwrap().len(), stops, "no handler is started");
     check_processed(&world, 2, 0..10);
+}
+
+/// What is assigned to no instance, or to another one, is not awaited.
+#[tokio::test(start_paused = true)]
+async fn a_static_instance_returns_when_its_own_have_ended() {
+    let mut world = ending(3, EndPosition::Latest);
+    let assigned = LoadBalancingStrategy::Static(Assignment::partitions([1.into()]));
+    world.config = world.config.with_balancer(|balancer| balancer.with_load_balancing_strategy(assigned));
+    publish(&world, 3, 0..10);
+    let began = Instant::now();
+    world.start("a").await.ended().await.unwrap();
+    assert!(began.elapsed() < 60 * SECOND, "{:?}", began.elapsed());
+    assert_eq!(checkpoints(&world).await.into_iter().collect::<Vec<_>>(), [("1".to_owned(), Some(9))]);
 }
 
 #[tokio::test(start_paused = true)]
