@@ -68,8 +68,8 @@ pub struct DeadLetterOrigin {
 }
 
 impl DeadLetterOrigin {
-    /// Returns where a dead letter came from: `None` for an event that is none, because it has no properties
-    /// `x-original-event-hub`, `x-original-consumer-group` and `x-original-partition`.
+    /// Returns where a dead letter came from. `None` unless the event has all of the properties `x-original-event-hub`,
+    /// `x-original-consumer-group` and `x-original-partition`.
     #[must_use]
     pub fn of(letter: &ReceivedEventData) -> Option<Self> {
         let properties = letter.event_data().properties()?;

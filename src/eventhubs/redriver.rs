@@ -21,19 +21,20 @@ use crate::util::lock;
 /// redrive` does it for all letters in an event hub.
 ///
 /// A dead letter becomes a new event, with the content that it has and the properties `x-original-*`
-/// ([`DeadLetterOrigin`]): with its partition key if it has one, and otherwise in its original partition. It comes after
-/// the events that are there already, so a later event of the same key may have been processed before. It reaches all
-/// consumer groups of the event hub: a handler that must not process it again compares
-/// [`DeadLetterOrigin::consumer_group`]. If the event fails again, the sink replaces the properties. They do not name
-/// the namespace: letters of several namespaces need several redrivers, and event hubs for dead letters.
+/// ([`DeadLetterOrigin`]): with its partition key if it has one, and otherwise in its original partition. Later events
+/// of the same key may already have been processed. The event reaches all consumer groups of the event hub: a handler
+/// that must not process it again compares [`DeadLetterOrigin::consumer_group`]. If the event fails again, the sink
+/// replaces the properties. They do not name the namespace: use one redriver, and one event hub for dead letters, per
+/// namespace.
 ///
 /// A letter may be sent twice, after a crash or a lost response: the partition and the sequence number in its
 /// properties identify it. The official client reports success also if the event hub releases or modifies a transfer
 /// instead of accepting it. Such a letter is not sent.
 ///
-/// Up to eight letters are sent at once to each event hub, each on a connection of its own.
+/// Up to eight letters are sent at once to each event hub, on connections of their own if these can be opened.
 ///
-/// To process dead letters in one consumer group alone, run its handler on the event hub of the dead letters instead.
+/// To process the dead letters of one consumer group without the others, run its handler on the event hub of the dead
+/// letters instead, and skip letters of other groups.
 ///
 /// ```no_run
 /// use std::sync::Arc;

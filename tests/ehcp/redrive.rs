@@ -34,7 +34,7 @@ enum Sent<'a> {
 
 async fn fleet() -> (Fleet, Program) {
     let event_hub =
-        Fleet::event_hub(2).with_event_hub(LETTERS, |hub| hub.with_partitions(1).with_consumer_group("tools"));
+        Fleet::event_hub(2).with_event_hub(LETTERS, |hub| hub.with_partitions(2).with_consumer_group("tools"));
     let fleet = Fleet::on(event_hub, 0).await;
     let program = Program::for_fleet(&fleet).await;
     program.write("hub.txt", &fleet.hub.namespace_connection_string_with_port());
@@ -66,12 +66,14 @@ async fn store_letters(fleet: &Fleet, letters: &[(&str, Sent<'_>)]) {
     }
 }
 
-/// Returns the bodies of this many events in partition 1 of the event hub that the letters came from.
-async fn returned(program: &Program, count: usize) -> Vec<Value> {
-    // Of more events than expected, one more shows up.
-    let count = (count + 1).to_string();
-    let events =
-        program.json(&["-e", "orders", "peek", "-p", "1", "--at", "0", "--count", &count, "--wait", "1s"]).await;
+/// Returns the bodies of all events in partition 1 of the event hub that the letters came from.
+async fn returned(fleet: &Fleet, program: &Program) -> Vec<Value> {
+    let count = fleet.hub.event_count("1").unwrap();
+    if count == 0 {
+        return Vec::new();
+    }
+    let peek = ["-e", "orders", "peek", "-p", "1", "--at", "0", "--wait", "60s", "--count", &count.to_string()];
+    let events = program.json(&peek).await;
     events["events"].as_array().unwrap().iter().map(|event| event["body"].clone()).collect()
 }
 
@@ -91,18 +93,20 @@ async fn letters_are_sent_back_once() {
     let plan = program.json(&["-e", LETTERS, "redrive"]).await;
     assert_eq!((&plan["dry_run"], &plan["letters"][0]["letters"]), (&json!(true), &json!(6)));
     assert_eq!(plan["letters"][0]["error"], json!("no such customer"), "of the first letter");
-    assert_eq!(returned(&program, 0).await, Vec::<Value>::new(), "a dry run sends nothing");
+    assert_eq!(returned(&fleet, &program).await, Vec::<Value>::new(), "a dry run sends nothing");
 
     program.run(&["-e", LETTERS, "redrive", "--max", "1", "--execute"]).await.ended(0);
-    assert_eq!(returned(&program, 1).await, [json!("first")]);
-    let rest = program.json(&["-e", LETTERS, "redrive", "--execute"]).await;
+    assert_eq!(returned(&fleet, &program).await, [json!("first")]);
+    let command = ["-e", LETTERS, "redrive", "--execute"];
+    let rest = timeout(Duration::from_secs(30), program.json(&command)).await;
+    let rest = rest.expect("it does not wait for the partition without letters");
     let effects: Vec<_> = rest["letters"].as_array().unwrap().iter().map(|row| row["effect"].clone()).collect();
     assert_eq!(effects, ["send_back", "send_back", "skip_no_letter", "skip_no_content", "skip_same_hub"]);
-    assert_eq!(returned(&program, 3).await, [json!("first"), json!("second"), json!("third")]);
+    assert_eq!(returned(&fleet, &program).await, [json!("first"), json!("second"), json!("third")]);
     let run = program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
     assert!(run.stderr.contains("nothing to do"), "{}", run.stderr);
     assert_eq!(program.run(&["-e", LETTERS, "lag", "--sum"]).await.ended(0).stdout.trim(), "0");
-    assert_eq!(returned(&program, 3).await.len(), 3, "nothing is sent twice");
+    assert_eq!(returned(&fleet, &program).await.len(), 3, "nothing is sent twice");
 }
 
 #[tokio::test]
@@ -112,13 +116,13 @@ async fn a_letter_that_cannot_be_sent_stops_the_run() {
     store_letters(&fleet, &letters).await;
     for _ in 0..2 {
         let run = program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(1);
-        assert!(run.stderr.contains("letter 1 of partition 0 was not sent; to skip it"), "{}", run.stderr);
+        assert!(run.stderr.contains("letter 1 of partition 0 was not sent"), "{}", run.stderr);
         assert!(run.stderr.contains("event hub removed"), "{}", run.stderr);
-        assert_eq!(returned(&program, 1).await, [json!("first")], "letters before it are not sent again");
+        assert_eq!(returned(&fleet, &program).await, [json!("first")], "letters before it are not sent again");
     }
     program.run(&["-e", LETTERS, "reset", "-p", "0", "--to-sequence", "1", "--execute"]).await.ended(0);
     program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
-    assert_eq!(returned(&program, 2).await, [json!("first"), json!("last")]);
+    assert_eq!(returned(&fleet, &program).await, [json!("first"), json!("last")]);
 }
 
 #[tokio::test]
@@ -135,7 +139,7 @@ async fn a_live_owner_of_the_letters_is_refused() {
     assert!(run.stderr.contains("--execute would be refused: reader is processing partition 0"), "{}", run.stderr);
     program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(3);
     program.run(&["-e", LETTERS, "-g", "tools", "redrive", "--execute"]).await.ended(0);
-    assert_eq!(returned(&program, 1).await, [json!("first")]);
+    assert_eq!(returned(&fleet, &program).await, [json!("first")]);
 }
 
 #[tokio::test]
@@ -149,10 +153,10 @@ async fn the_key_for_sending_may_be_another() {
         .write("send.txt", &fleet.hub.connection_string_with_port().replace("SharedAccessKey=", "SharedAccessKey=x"));
     let command = ["-e", LETTERS, "redrive", "--execute", "--send-connection-string", "@send.txt"];
     let run = program.run(&command).await.ended(1);
-    assert!(run.stderr.contains("letter 0 of partition 0 was not sent: "), "{}", run.stderr);
+    assert!(run.stderr.contains("letter 0 of partition 0 was not sent"), "{}", run.stderr);
     program.write("send.txt", &fleet.hub.connection_string_with_port());
     program.run(&command).await.ended(0);
-    assert_eq!(returned(&program, 2).await, [json!("first"), json!("second")]);
+    assert_eq!(returned(&fleet, &program).await, [json!("first"), json!("second")]);
     let run = program.run(&["-e", LETTERS, "redrive", "--send-connection-string", "SharedAccessKey=c2VjcmV0"]).await;
     assert!(!run.ended(64).stderr.contains("c2VjcmV0"));
 }
@@ -168,13 +172,13 @@ async fn letters_of_a_recreated_hub_are_sent() {
     fleet.hub.event_hub(LETTERS).unwrap().recreate();
     store_letters(&fleet, &[("third", Sent::From("orders"))]).await;
     program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
-    assert_eq!(returned(&program, 3).await, [json!("first"), json!("second"), json!("third")]);
+    assert_eq!(returned(&fleet, &program).await, [json!("first"), json!("second"), json!("third")]);
 }
 
 #[cfg(unix)]
 #[tokio::test]
 async fn an_interrupted_run_is_continued() {
-    const COUNT: usize = 300;
+    const COUNT: usize = 200;
     let (fleet, program) = fleet().await;
     let bodies: Vec<_> = (0..COUNT).map(|number| number.to_string()).collect();
     let letters: Vec<_> = bodies.iter().map(|body| (body.as_str(), Sent::From("orders"))).collect();
@@ -193,7 +197,7 @@ async fn an_interrupted_run_is_continued() {
     assert!(run.stderr.contains("interrupted: "), "{run:?}");
     assert!(sent() < COUNT, "it ended before the interrupt");
     program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
-    assert_eq!(returned(&program, COUNT).await, bodies, "each letter once, in order");
+    assert_eq!(returned(&fleet, &program).await, bodies, "each letter once, in order");
 
     store_letters(&fleet, &[("expired", Sent::From("orders"))]).await;
     assert_eq!(fleet.hub.event_hub(LETTERS).unwrap().expire_before("0", i64::MAX), Some(COUNT + 1));

@@ -99,7 +99,9 @@ fn postgres_does_what_sqlite_does() {
     println!("EVENTHUBS_CHECKPOINT_SEED={seed}");
     let steps = random_steps(seed);
     let results = run_in_sqlite(&steps);
-    for (place, (result, step)) in run_in_postgres(&steps).iter().zip(&steps).enumerate() {
+    let in_postgres = run_in_postgres(&steps);
+    assert_eq!(in_postgres.len(), STEPS);
+    for (place, (result, step)) in in_postgres.iter().zip(&steps).enumerate() {
         assert_eq!(*result, results[place], "step {place}: statement {}, {:?}", step.statement, step.numbers);
     }
     let advanced: Vec<_> = steps.iter().zip(&results).filter(|(step, _)| step.statement == 1).collect();

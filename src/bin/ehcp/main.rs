@@ -26,7 +26,8 @@ use tracing_subscriber::EnvFilter;
 /// The exit code of `check` for a wrong command line: 2 would be critical.
 const NAGIOS_UNKNOWN: u8 = 3;
 
-#[tokio::main]
+// On one thread: with several, a send of the official client can miss its response.
+#[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
     let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,

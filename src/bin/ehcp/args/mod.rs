@@ -36,7 +36,7 @@ const STYLES: Styles = Styles::styled()
 /// Inspects and manages Event Hubs consumer groups that checkpoint to Azure Blob Storage, whatever SDK they use.
 ///
 /// No record is written without --execute. Commands that set or delete checkpoints first save them in a file, and
-/// afterward show the command that undoes the change.
+/// afterward show the command that undoes the change; `redrive`, which only advances them, does not.
 ///
 /// Exit status: 0 done; 1 failed; 2 a dry run would change something, or there are findings; 3 refused for safety; 64
 /// wrong command line. `check` uses Nagios exit codes instead.
@@ -174,8 +174,8 @@ pub enum Command {
     ///
     /// --event-hub is the event hub of the dead letters. Letters after the checkpoint of --consumer-group are sent, and
     /// the checkpoint follows, so use a group for this command alone. A letter becomes a new event for all consumer
-    /// groups of its event hub. Letters that come during the run stay for the next one. After a crash or a lost response,
-    /// the letters of about the last second may be sent twice.
+    /// groups of its event hub. Letters that come during the run stay for the next one. After a crash, up to 100 letters
+    /// of each partition may be sent again. The dry run shows the origin of the first letter of each partition.
     #[command(after_help = "Examples:
   ehcp redrive -e orders-dead-letters
   ehcp redrive -e orders-dead-letters -p 0 --max 1 --execute     tries it with one letter

@@ -3,21 +3,24 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use eventhubs_checkpoint::admin::describe::{GroupDescription, OwnershipState, PartitionDescription};
 use eventhubs_checkpoint::azure_messaging_eventhubs::models::ReceivedEventData;
 use eventhubs_checkpoint::balancer::{Assignment, LoadBalancingStrategy};
 use eventhubs_checkpoint::eventhubs::{DeadLetterOrigin, EventHubRedriver};
-use eventhubs_checkpoint::processor::{CheckpointPolicy, ProcessorHandle};
+use eventhubs_checkpoint::processor::{CheckpointPolicy, HealthIssue, ProcessorHandle};
 use eventhubs_checkpoint::source::EndPosition;
 use eventhubs_checkpoint::{
     Error, ErrorKind, EventHubSource, Handler, HandlerError, PartitionContext, PartitionId, Processor, ProcessorConfig,
+    StopReason,
 };
 use serde::Serialize;
-use tokio::time::{interval, timeout};
+use tokio::sync::Notify;
+use tokio::time::{Instant, interval, timeout};
 
 use super::events::{open_receiver, shorten, start_after_checkpoint};
 use crate::args::{Global, RedriveArgs};
@@ -26,7 +29,7 @@ use crate::exit::{Exit, Failure, Result, with_causes};
 use crate::output::{Column, Output, Table, Tone, print_note};
 use crate::progress::Progress;
 use crate::safety::{note_dry_run, wait_for_interrupt};
-use crate::text::{format_count, or_empty};
+use crate::text::{format_count, format_duration, or_empty};
 
 const COLUMNS: &[Column] = &[
     Column::text("PARTITION"),
@@ -40,9 +43,12 @@ const COLUMNS: &[Column] = &[
 /// How long a dry run waits for the first letter of a partition.
 const PREVIEW_LIMIT: Duration = Duration::from_secs(5);
 
-/// After so many failures of a partition the run ends. The second one in a row at an event that cannot be decoded names
-/// that event.
-const MOST_FAILURES: u64 = 4;
+/// Longer than a letter takes at most, with a new connection, so that no send is interrupted.
+const SEND_LIMIT: Duration = Duration::from_secs(45);
+
+/// How long the run may be in trouble until it ends, for example without the storage, or at an event that cannot be
+/// decoded.
+const TROUBLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// What becomes of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -81,7 +87,7 @@ impl Effect {
 
 /// The letters of a partition that came from one consumer group. In a dry run, all that wait, with the origin of the
 /// first one.
-#[derive(Clone, Serialize)]
+#[derive(Serialize)]
 struct LetterRow {
     partition: PartitionId,
     event_hub: Option<String>,
@@ -104,8 +110,8 @@ pub async fn run(global: &Global, args: &RedriveArgs) -> Result<Exit> {
     let connection = GroupConnection::resolve(global)?;
     let sending = connection.send_connection(args.send_connection_string.as_deref())?;
     let hub = connection.require_hub().await?;
-    let ranges = connection.read_ranges(&hub).await?;
-    let group = connection.connect_operator().await?.read().await?.describe(Some(&ranges));
+    let records = connection.connect_operator().await?.read().await?;
+    let group = records.describe(Some(&connection.read_ranges(&hub).await?));
     args.selection.check_partitions(&group)?;
     let mut waiting = group.partitions.clone();
     waiting.retain(|partition| args.selection.includes(&partition.id) && partition.lag.events != Some(0));
@@ -115,7 +121,11 @@ pub async fn run(global: &Global, args: &RedriveArgs) -> Result<Exit> {
     if !args.execute {
         let rows = preview(&connection, &hub, &waiting, letters_hub, permitted.is_ok()).await?;
         show(global, &rows, true)?;
-        note_dry_run(waiting.len(), &format!("redrive {}", format_count(waiting.len(), "partition")), permitted);
+        note_dry_run(
+            waiting.len(),
+            &format!("send back the letters of {}", format_count(waiting.len(), "partition")),
+            permitted,
+        );
         return Ok(if waiting.is_empty() { Exit::Done } else { Exit::Differences });
     }
     permitted?;
@@ -126,14 +136,20 @@ pub async fn run(global: &Global, args: &RedriveArgs) -> Result<Exit> {
     }
     let courier = Arc::new(Courier::new(sending, letters_hub, args.max.map(Into::into)));
     let ended = process(&connection, &waiting, &courier).await;
-    let run = courier.lock_run();
-    let rows: Vec<_> = run.rows.values().cloned().collect();
+    let Run { left, rows, failure } = std::mem::take(&mut *courier.lock_run());
+    let rows: Vec<_> = rows.into_values().collect();
     show(global, &rows, false)?;
     let letters: u64 = rows.iter().filter_map(|row| row.letters).sum();
     let sent: u64 = rows.iter().filter(|row| row.effect == Some(Effect::SendBack)).filter_map(|row| row.letters).sum();
     print_note(format_args!("sent back {sent}, skipped {}", letters - sent));
     ended?;
-    run.failure.as_ref().map_or(Ok(Exit::Done), |failure| Err(Failure::failed(failure.clone())))
+    if let Some(failure) = failure {
+        return Err(Failure::failed(failure));
+    }
+    if left > 0 {
+        check_nothing_is_left(&connection, &waiting).await?;
+    }
+    Ok(Exit::Done)
 }
 
 /// Fails if a partition must not be processed: it has a live owner, is paused, or the application keeps its position.
@@ -142,7 +158,11 @@ fn check_group(group: &GroupDescription, waiting: &[PartitionDescription]) -> Re
         let id = &partition.id;
         return Err(Failure::refused(match &partition.owner {
             Some(owner) if partition.state != OwnershipState::Operator => {
-                format!("{} is processing partition {id} of the dead letters: stop it", owner.id)
+                let expires = format_duration(owner.expires_in);
+                format!(
+                    "{} is processing partition {id} of the dead letters: stop it, or if it has crashed, wait for {expires}",
+                    owner.id
+                )
             }
             _ => format!("another command works on partition {id}: wait until it has ended, or its lease has expired"),
         }));
@@ -217,6 +237,7 @@ async fn process(connection: &GroupConnection, waiting: &[PartitionDescription],
     let strategy = LoadBalancingStrategy::Static(Assignment::partitions(ids));
     let mut config = ProcessorConfig::default()
         .with_checkpoint_policy(CheckpointPolicy::default().with_interval(Duration::from_secs(1)))
+        .with_drain_timeout(SEND_LIMIT)
         .with_balancer(|balancer| {
             balancer.with_load_balancing_strategy(strategy).with_load_balancing_interval(Duration::from_secs(1))
         });
@@ -225,21 +246,37 @@ async fn process(connection: &GroupConnection, waiting: &[PartitionDescription],
         config = config.with_end_position_of(partition.id.clone(), EndPosition::SequenceNumber(last));
     }
     let processor = Processor::builder(source, store, Arc::clone(courier)).with_config(config).build()?;
-    let handle = courier.handle.get_or_init(|| processor.handle());
+    let handle = processor.handle();
     let _progress = Progress::spinner("sending letters back");
     let interrupted = async {
         wait_for_interrupt().await;
         courier.end("interrupted: the letters that are left stay for the next run".to_owned());
+        pending::<Infallible>().await
     };
     tokio::select! {
-        report = processor.run(interrupted) => {
-            if !report?.is_clean() {
+        report = processor.run(courier.stop.notified()) => {
+            let report = report?;
+            if report.forced || !report.aborted.is_empty() || !report.uncheckpointed.is_empty() {
                 courier.end("the last checkpoints were not written, so the next run may send letters again".to_owned());
             }
             Ok(())
         }
-        never = courier.watch_failures(handle) => match never {},
+        never = courier.watch_health(&handle) => match never {},
+        never = interrupted => match never {},
     }
+}
+
+/// Fails if a partition has letters left, for example because another instance took it.
+async fn check_nothing_is_left(connection: &GroupConnection, waiting: &[PartitionDescription]) -> Result<()> {
+    let group = connection.connect_operator().await?.read().await?.describe(None);
+    for PartitionDescription { id, hub, .. } in waiting {
+        let last = hub.as_ref().and_then(|range| range.last);
+        let checkpoint = group.partition(id).and_then(|partition| partition.checkpoint.as_ref());
+        if checkpoint.and_then(|checkpoint| checkpoint.position.sequence_number) < last {
+            return Err(Failure::failed(format!("partition {id} has letters left: run the command again")));
+        }
+    }
+    Ok(())
 }
 
 /// The handler: it sends letters back until it fails, or has handled as many as wanted.
@@ -247,10 +284,12 @@ struct Courier {
     redriver: EventHubRedriver,
     /// The event hub of the letters, if they are sent to its namespace.
     letters_hub: Option<String>,
-    handle: OnceLock<ProcessorHandle>,
     run: Mutex<Run>,
+    /// Ends the processor. A second shutdown through its handle would end it before the last checkpoints are written.
+    stop: Notify,
 }
 
+#[derive(Default)]
 struct Run {
     /// How many more letters to take.
     left: u64,
@@ -264,8 +303,8 @@ impl Courier {
         Self {
             redriver: sending.redriver,
             letters_hub: letters_hub.map(str::to_owned),
-            handle: OnceLock::new(),
             run: Mutex::new(Run { left: max.unwrap_or(u64::MAX), rows: BTreeMap::new(), failure: None }),
+            stop: Notify::new(),
         }
     }
 
@@ -277,6 +316,7 @@ impl Courier {
     fn take_one(&self) -> bool {
         let mut run = self.lock_run();
         if run.failure.is_some() || run.left == 0 {
+            self.stop.notify_one();
             return false;
         }
         run.left -= 1;
@@ -286,13 +326,7 @@ impl Courier {
     /// Ends the run with a failure, if it is the first one.
     fn end(&self, failure: String) {
         self.lock_run().failure.get_or_insert(failure);
-        self.shut_down();
-    }
-
-    fn shut_down(&self) {
-        if let Some(handle) = self.handle.get() {
-            handle.shutdown();
-        }
+        self.stop.notify_one();
     }
 
     fn count(&self, partition: &PartitionId, origin: Option<DeadLetterOrigin>, effect: Effect) {
@@ -312,15 +346,27 @@ impl Courier {
         row.error = origin.map(|origin| origin.error);
     }
 
-    /// Ends the run if a partition fails again and again, for example at an event that cannot be decoded.
-    async fn watch_failures(&self, handle: &ProcessorHandle) -> Infallible {
-        let mut ticks = interval(Duration::from_millis(200));
+    /// Ends the run if a partition is paused, or if the processor is in trouble for too long.
+    async fn watch_health(&self, handle: &ProcessorHandle) -> Infallible {
+        let mut ticks = interval(Duration::from_millis(500));
+        let mut since = None;
         loop {
             ticks.tick().await;
-            let partitions = handle.partitions();
-            let failing = partitions.iter().find(|status| status.failures >= MOST_FAILURES);
-            if let Some((status, error)) = failing.and_then(|status| Some((status, status.last_error.as_ref()?))) {
-                self.end(format!("partition {} of the dead letters: {}", status.partition, error.message));
+            let issues = handle.health().issues;
+            let trouble = match issues.first() {
+                Some(HealthIssue::Paused { partition, .. }) => {
+                    self.end(format!("partition {partition} of the dead letters was paused"));
+                    continue;
+                }
+                Some(issue) => serde_json::to_string(issue).unwrap_or_default(),
+                None if handle.partitions().is_empty() => "no partition of the dead letters can be claimed".to_owned(),
+                None => {
+                    since = None;
+                    continue;
+                }
+            };
+            if since.get_or_insert_with(Instant::now).elapsed() > TROUBLE_LIMIT {
+                self.end(format!("no progress for {TROUBLE_LIMIT:?}: {trouble}"));
             }
         }
     }
@@ -331,7 +377,6 @@ impl Handler<ReceivedEventData> for Courier {
         for letter in &letters {
             // What is not checkpointed stays for the next run.
             if context.is_stopping() || !self.take_one() {
-                self.shut_down();
                 return Ok(());
             }
             let origin = DeadLetterOrigin::of(letter);
@@ -345,23 +390,40 @@ impl Handler<ReceivedEventData> for Courier {
             self.count(context.partition_id(), origin, effect);
             context.checkpoint(letter);
         }
+        // Without the storage, no further letter is sent: the next run would send it again.
+        if let Err(error) = context.flush().await {
+            self.end(format!(
+                "the checkpoint of partition {} is not written, so the next run may send letters again: {}",
+                context.partition_id(),
+                with_causes(&error)
+            ));
+        }
         Ok(())
+    }
+
+    async fn stopped(&self, context: PartitionContext, reason: StopReason) {
+        if let StopReason::OwnershipLost { .. } | StopReason::LeaseExpired | StopReason::Released { .. } = reason {
+            let id = context.partition_id();
+            self.end(format!("partition {id} was lost to another instance, which may handle or send its letters"));
+        }
     }
 }
 
-/// Returns why a letter was not sent. Only what a retry cannot help is worth skipping.
+/// Returns why a letter was not sent, and what to do.
 fn describe_failure(error: &Error, partition: &PartitionId, number: Option<i64>) -> String {
     let number = number.unwrap_or_default();
-    let what = match error.kind() {
-        ErrorKind::Config => format!(
-            "letter {number} of partition {partition} was not sent; to skip it, reset the partition to sequence number {number}"
-        ),
-        ErrorKind::Indeterminate | ErrorKind::EventSource => {
-            format!("letter {number} of partition {partition} may have been sent; the next run sends it again")
+    let letter = format!("letter {number} of partition {partition}");
+    let error_text = with_causes(error);
+    match error.kind() {
+        ErrorKind::Unauthorized => format!("{letter} was not sent: {error_text}"),
+        ErrorKind::Indeterminate => {
+            format!("{letter} may have been sent, and the next run sends it again: {error_text}")
         }
-        _ => format!("letter {number} of partition {partition} was not sent"),
-    };
-    format!("{what}: {}", with_causes(error))
+        _ => format!(
+            "{letter} was not sent, or the response was lost: {error_text}; if it can never be sent, skip it with `ehcp reset \
+             -p {partition} --to-sequence {number}` and the same connection"
+        ),
+    }
 }
 
 fn show(global: &Global, rows: &[LetterRow], dry_run: bool) -> Result<()> {
