@@ -161,6 +161,22 @@ async fn the_key_for_sending_may_be_another() {
     assert!(!run.ended(64).stderr.contains("c2VjcmV0"));
 }
 
+#[tokio::test]
+async fn a_letter_that_cannot_be_read_stops_the_run() {
+    /// A body that is null: `{ body: null }` of the SDK for JavaScript.
+    const NULL_BODY: &[u8] = b"\x00\x53\x75\x40";
+    let (fleet, program) = fleet().await;
+    store_letters(&fleet, &[("first", Sent::From("orders"))]).await;
+    assert_eq!(fleet.hub.event_hub(LETTERS).unwrap().append_raw("0", NULL_BODY), Some(1));
+    store_letters(&fleet, &[("last", Sent::From("orders"))]).await;
+    let run = program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(1);
+    assert!(run.stderr.contains("cannot decode event 1 of partition 0"), "{}", run.stderr);
+    assert_eq!(returned(&fleet, &program).await, [json!("first")]);
+    program.run(&["-e", LETTERS, "reset", "-p", "0", "--to-sequence", "1", "--execute"]).await.ended(0);
+    program.run(&["-e", LETTERS, "redrive", "--execute"]).await.ended(0);
+    assert_eq!(returned(&fleet, &program).await, [json!("first"), json!("last")]);
+}
+
 /// The checkpoint is ahead of the letters of the new event hub.
 #[tokio::test]
 async fn letters_of_a_recreated_hub_are_sent() {

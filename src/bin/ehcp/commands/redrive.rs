@@ -346,19 +346,18 @@ impl Courier {
         row.error = origin.map(|origin| origin.error);
     }
 
-    /// Ends the run if a partition is paused, or if the processor is in trouble for too long.
+    /// Ends the run if a partition cannot continue, or if the processor is in trouble for too long.
     async fn watch_health(&self, handle: &ProcessorHandle) -> Infallible {
         let mut ticks = interval(Duration::from_millis(500));
         let mut since = None;
         loop {
             ticks.tick().await;
             let issues = handle.health().issues;
+            if let Some(obstacle) = issues.iter().find(|issue| is_lasting(issue)) {
+                self.end(describe_issue(obstacle));
+            }
             let trouble = match issues.first() {
-                Some(HealthIssue::Paused { partition, .. }) => {
-                    self.end(format!("partition {partition} of the dead letters was paused"));
-                    continue;
-                }
-                Some(issue) => serde_json::to_string(issue).unwrap_or_default(),
+                Some(issue) => describe_issue(issue),
                 None if handle.partitions().is_empty() => "no partition of the dead letters can be claimed".to_owned(),
                 None => {
                     since = None;
@@ -369,6 +368,28 @@ impl Courier {
                 self.end(format!("no progress for {TROUBLE_LIMIT:?}: {trouble}"));
             }
         }
+    }
+}
+
+/// Returns whether an issue does not end by itself.
+fn is_lasting(issue: &HealthIssue) -> bool {
+    match issue {
+        HealthIssue::Paused { .. } => true,
+        HealthIssue::Failing { error: Some(error), .. } => error.kind == ErrorKind::Undecodable,
+        _ => false,
+    }
+}
+
+fn describe_issue(issue: &HealthIssue) -> String {
+    match issue {
+        HealthIssue::Paused { partition, .. } => format!("partition {partition} of the dead letters was paused"),
+        HealthIssue::Failing { partition, error: Some(error) }
+        | HealthIssue::ClaimFailing { partition, error }
+        | HealthIssue::CheckpointFailing { partition, error } => {
+            format!("partition {partition} of the dead letters: {}", error.message)
+        }
+        // As in the logs of an application.
+        other => serde_json::to_string(other).unwrap_or_default(),
     }
 }
 
