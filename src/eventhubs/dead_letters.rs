@@ -80,7 +80,7 @@ const PRODUCER_KEYS: [&str; 2] = ["x-opt-partition-key", "x-opt-kafka-key"];
 /// failing; use a sink of your own for such events.
 #[derive(Debug)]
 pub struct EventHubDeadLetterSink {
-    connections: SinkConnections,
+    connections: SendingConnections,
 }
 
 /// Configures an [`EventHubDeadLetterSink`]; see
@@ -154,12 +154,13 @@ impl EventHubDeadLetterSink {
     }
 }
 
-/// The connections to an event hub for messages: one that is always open, and further ones that are opened while others are busy.
+/// The connections over which messages are sent to an event hub: one that is always open, and further ones that are
+/// opened while others are busy.
 ///
 /// The client sends one message after the other on a connection, and waits for each response, so that messages which
 /// are to be sent at once need several.
 #[derive(Debug)]
-pub(super) struct SinkConnections {
+pub(super) struct SendingConnections {
     connector: Arc<Connector<ProducerClient>>,
     first: Connection<ProducerClient>,
     further: [OnceLock<Connection<ProducerClient>>; FURTHER],
@@ -170,7 +171,7 @@ pub(super) struct SinkConnections {
     failed_at: tokio::sync::Mutex<Option<Instant>>,
 }
 
-impl SinkConnections {
+impl SendingConnections {
     pub(super) async fn open(connector: Arc<Connector<ProducerClient>>) -> Result<Self> {
         Ok(Self {
             first: Connection::open(Arc::clone(&connector)).await?,
@@ -300,7 +301,7 @@ impl EventHubDeadLetterSinkBuilder {
     pub async fn connect(self) -> Result<EventHubDeadLetterSink> {
         let namespace = self.access.resolve_namespace(self.namespace.as_deref())?;
         let connector = Connector::new(&namespace, &self.event_hub, self.access, self.settings)?;
-        Ok(EventHubDeadLetterSink { connections: SinkConnections::open(Arc::new(connector)).await? })
+        Ok(EventHubDeadLetterSink { connections: SendingConnections::open(Arc::new(connector)).await? })
     }
 }
 

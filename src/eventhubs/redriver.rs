@@ -12,7 +12,7 @@ use tokio::sync::OnceCell;
 
 use super::credentials::{HubAccess, ReplaceableConnectionString};
 use super::dead_letter_origin::DeadLetterOrigin;
-use super::dead_letters::{SinkConnections, producer_annotations, send_on};
+use super::dead_letters::{SendingConnections, producer_annotations, send_on};
 use super::source::connection::Connector;
 use crate::error::{Error, ErrorKind, Result};
 use crate::util::lock;
@@ -68,7 +68,7 @@ pub struct EventHubRedriver {
     access: HubAccess,
     settings: Arc<dyn Fn(ProducerClientBuilder) -> ProducerClientBuilder + Send + Sync>,
     /// By the event hub.
-    targets: Mutex<HashMap<String, Arc<OnceCell<SinkConnections>>>>,
+    targets: Mutex<HashMap<String, Arc<OnceCell<SendingConnections>>>>,
 }
 
 impl EventHubRedriver {
@@ -139,16 +139,16 @@ impl EventHubRedriver {
     }
 
     /// Returns the place for the connections to an event hub, so that one that cannot be reached does not delay others.
-    fn target(&self, event_hub: &str) -> Arc<OnceCell<SinkConnections>> {
+    fn target(&self, event_hub: &str) -> Arc<OnceCell<SendingConnections>> {
         Arc::clone(lock(&self.targets).entry(event_hub.to_owned()).or_default())
     }
 
-    async fn connect(&self, event_hub: &str) -> Result<SinkConnections> {
+    async fn connect(&self, event_hub: &str) -> Result<SendingConnections> {
         let namespace = self.access.resolve_namespace(self.namespace.as_deref())?;
         let settings = Arc::clone(&self.settings);
         let connector =
             Connector::new(&namespace, event_hub, self.access.clone(), Box::new(move |client| settings(client)))?;
-        SinkConnections::open(Arc::new(connector)).await
+        SendingConnections::open(Arc::new(connector)).await
     }
 }
 

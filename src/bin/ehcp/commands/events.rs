@@ -1,4 +1,4 @@
-//! How commands read events beside the processors of a group, and show them.
+//! Reads events without owning their partition, and shortens their text for tables.
 
 use eventhubs_checkpoint::admin::describe::PartitionDescription;
 use eventhubs_checkpoint::azure_messaging_eventhubs::models::ReceivedEventData;

@@ -2,6 +2,7 @@
 //! when the command begins.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::convert::Infallible;
 use std::future::pending;
 use std::hash::{BuildHasher, RandomState};
@@ -99,6 +100,24 @@ struct LetterRow {
     error: Option<String>,
 }
 
+impl LetterRow {
+    fn new(
+        partition: &PartitionId,
+        letters: Option<u64>,
+        effect: Option<Effect>,
+        origin: Option<DeadLetterOrigin>,
+    ) -> Self {
+        let row =
+            Self { partition: partition.clone(), event_hub: None, consumer_group: None, letters, effect, error: None };
+        match origin {
+            None => row,
+            Some(DeadLetterOrigin { event_hub, consumer_group, error, .. }) => {
+                Self { event_hub: Some(event_hub), consumer_group: Some(consumer_group), error: Some(error), ..row }
+            }
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct RedriveDocument<'a> {
     schema: &'static str,
@@ -193,22 +212,10 @@ async fn preview(
     let progress = Progress::of("reading letters", waiting.len());
     let mut rows = Vec::new();
     for partition in waiting {
-        let mut row = LetterRow {
-            partition: partition.id.clone(),
-            event_hub: None,
-            consumer_group: None,
-            letters: partition.lag.events,
-            effect: None,
-            error: None,
-        };
-        if is_read && let Some(letter) = read_first(connection, hub, partition).await? {
-            let origin = DeadLetterOrigin::of(&letter);
-            row.effect = Some(Effect::of(origin.as_ref(), letters_hub));
-            row.event_hub = origin.as_ref().map(|origin| origin.event_hub.clone());
-            row.consumer_group = origin.as_ref().map(|origin| origin.consumer_group.clone());
-            row.error = origin.map(|origin| origin.error);
-        }
-        rows.push(row);
+        let letter = if is_read { read_first(connection, hub, partition).await? } else { None };
+        let origin = letter.as_ref().and_then(DeadLetterOrigin::of);
+        let effect = letter.map(|_| Effect::of(origin.as_ref(), letters_hub));
+        rows.push(LetterRow::new(&partition.id, partition.lag.events, effect, origin));
         progress.advance();
     }
     Ok(rows)
@@ -330,20 +337,18 @@ impl Courier {
     }
 
     fn count(&self, partition: &PartitionId, origin: Option<DeadLetterOrigin>, effect: Effect) {
-        let event_hub = origin.as_ref().map(|origin| origin.event_hub.clone());
-        let consumer_group = origin.as_ref().map(|origin| origin.consumer_group.clone());
-        let mut run = self.lock_run();
-        let key = (partition.clone(), effect, event_hub.clone(), consumer_group.clone());
-        let row = run.rows.entry(key).or_insert_with(|| LetterRow {
-            partition: partition.clone(),
-            event_hub,
-            consumer_group,
-            letters: Some(0),
-            effect: Some(effect),
-            error: None,
-        });
-        row.letters = row.letters.map(|letters| letters + 1);
-        row.error = origin.map(|origin| origin.error);
+        let row = LetterRow::new(partition, Some(1), Some(effect), origin);
+        let key = (partition.clone(), effect, row.event_hub.clone(), row.consumer_group.clone());
+        match self.lock_run().rows.entry(key) {
+            Entry::Vacant(first) => {
+                first.insert(row);
+            }
+            Entry::Occupied(mut counted) => {
+                let counted = counted.get_mut();
+                counted.letters = counted.letters.map(|letters| letters + 1);
+                counted.error = row.error;
+            }
+        }
     }
 
     /// Ends the run if a partition cannot continue, or if the processor is in trouble for too long.

@@ -9,6 +9,7 @@ mod hub_client;
 mod levels;
 mod limits;
 mod links;
+mod program;
 mod raw_events;
 mod regions;
 mod tokens;
